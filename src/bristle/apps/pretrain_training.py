@@ -1,0 +1,233 @@
+"""Training the paper's network to convergence, an epoch at a time, so that it can stop and go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from bristle.apps.pretrain_network import ImageKind, Network, channels_first
+
+State = dict[str, npt.NDArray[np.generic]]
+"""Everything that training needs to go on, by name."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; the defaults made the bundled backbone.
+
+    Parameters
+    ----------
+    width
+        Channels of the first convolution.
+    epochs
+        Passes over the training images. The learning rate falls to zero over them along a cosine, so that the
+        last ones move nothing any more: training ends converged.
+    batch, learning_rate, weight_decay
+        Of the optimiser, AdamW.
+    dropout
+        Share of the features dropped before the last layer.
+    label_smoothing
+        Share of the target spread over all classes.
+    shift, rotation, zoom, shear
+        Largest random displacement (a share of the image), turn (degrees), change of size and slant of a training image.
+    averaging
+        Decay of the running mean of the weights, which is what is evaluated and kept.
+    validation
+        Share of the training images held out to watch the convergence.
+    """
+
+    width: int = 32
+    epochs: int = 40
+    batch: int = 256
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-4
+    dropout: float = 0.3
+    label_smoothing: float = 0.0
+    shift: float = 0.07
+    rotation: float = 10.0
+    zoom: float = 0.1
+    shear: float = 0.1
+    averaging: float = 0.999
+    validation: float = 0.05
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands: after `batch` of `batches` in `epoch` of `epochs`, both counted from 1."""
+
+    epoch: int
+    epochs: int
+    batch: int
+    batches: int
+    validation: float | None
+    """Accuracy on the held-out images after the last whole epoch."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to: the mean training loss and the accuracy on the held-out images."""
+
+    number: int
+    loss: float
+    validation: float
+
+
+class Trainer:
+    """One training run, whose whole state `state` gives and `restore` takes.
+
+    Every draw is keyed by the seed and the number of the epoch, so a run that was stopped between epochs goes on as if it
+    had not been.
+
+    Parameters
+    ----------
+    x, y
+        Training images and their class numbers.
+    classes
+        How many classes there are.
+    recipe, seed, device
+        How, with which draws and where to train.
+    """
+
+    def __init__(
+        self,
+        x: npt.NDArray[np.generic],
+        y: npt.NDArray[np.integer],
+        *,
+        classes: int,
+        recipe: Recipe,
+        seed: int,
+        device: str,
+    ) -> None:
+        self.recipe, self.seed, self.device = recipe, seed, torch.device(device)
+        order = np.random.default_rng([seed, 0]).permutation(len(x))
+        held_out = max(1, round(recipe.validation * len(x)))
+        self._held_out = self._put(x[order[:held_out]]), self._put(y[order[:held_out]].astype(np.int64))
+        self._train = self._put(x[order[held_out:]]), self._put(y[order[held_out:]].astype(np.int64))
+        self.kind = ImageKind.of(x[order[held_out:]])
+        self.batches = math.ceil(len(self._train[0]) / recipe.batch)
+        with self._drawing(0):
+            make = Network(self.kind, classes=classes, width=recipe.width, dropout=recipe.dropout)
+        self._network = make.to(self.device)
+        self._optimiser = torch.optim.AdamW(
+            self._network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+        )
+        self._average = {name: value.clone() for name, value in self._network.state_dict().items()}
+        self.history: list[Epoch] = []
+
+    def epoch(self, watch: Callable[[Progress], None] | None = None) -> Epoch:
+        """Train one more epoch."""
+        number = len(self.history) + 1
+        previous = self.history[-1].validation if self.history else None
+        self._network.train()
+        losses = torch.zeros((), device=self.device)
+        with self._drawing(number) as generator:
+            order = torch.randperm(len(self._train[0]), generator=generator, device=self.device)
+            for batch, chosen in enumerate(order.split(self.recipe.batch), start=1):
+                losses += self._step(chosen, generator, (number - 1) * self.batches + batch)
+                if watch is not None:
+                    watch(Progress(number, self.recipe.epochs, batch, self.batches, previous))
+        loss = float(losses) / len(order)
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"training diverged in epoch {number} (loss {loss}): lower the learning rate "
+                f"({self.recipe.learning_rate})"
+            )
+        report = Epoch(number, loss, accuracy(self.converged(), *self._held_out))
+        self.history.append(report)
+        return report
+
+    def converged(self) -> Network:
+        """Return a network with the running mean of the weights, ready for evaluation."""
+        classes = self._network.head.out_features
+        network = Network(self.kind, classes=classes, width=self.recipe.width, dropout=self.recipe.dropout)
+        network.load_state_dict(self._average)
+        return network.to(self.device).eval()
+
+    def state(self) -> State:
+        """Everything needed to go on, as plain arrays."""
+        state: State = {"history": np.array([(e.number, e.loss, e.validation) for e in self.history])}
+        for group, tensors in self._tensors().items():
+            state |= {f"{group}/{name}": value.detach().cpu().numpy() for name, value in tensors.items()}
+        return state
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned, in a trainer made with the same arguments."""
+        if not self._optimiser.state:  # its moments come into being at the first step; make room for them
+            for parameter in self._network.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            self._optimiser.step()
+        with torch.no_grad():
+            for group, tensors in self._tensors().items():
+                for name, value in tensors.items():
+                    value.copy_(torch.from_numpy(state[f"{group}/{name}"]))
+        self.history = [Epoch(int(n), float(loss), float(acc)) for n, loss, acc in state["history"].tolist()]
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        moments = {
+            f"{index}.{name}": value
+            for index, parameter in enumerate(self._network.parameters())
+            for name, value in self._optimiser.state[parameter].items()
+        }
+        return {"network": self._network.state_dict(), "average": self._average, "optimiser": moments}
+
+    def _step(self, chosen: Tensor, generator: torch.Generator, step: int) -> Tensor:
+        recipe = self.recipe
+        fraction = (step - 1) / (recipe.epochs * self.batches)
+        for group in self._optimiser.param_groups:
+            group["lr"] = recipe.learning_rate * (1 + math.cos(math.pi * fraction)) / 2
+        x, y = self._train
+        logits = self._network(distorted(channels_first(x[chosen]), recipe, generator))
+        loss = nn.functional.cross_entropy(logits, y[chosen], label_smoothing=recipe.label_smoothing)
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimiser.step()
+        decay = min(recipe.averaging, (1 + step) / (10 + step))  # the first weights are random: forget them fast
+        with torch.no_grad():
+            for name, value in self._network.state_dict().items():
+                mean = self._average[name]
+                _ = mean.lerp_(value, 1 - decay) if mean.is_floating_point() else mean.copy_(value)
+        return loss.detach() * len(chosen)
+
+    def _put(self, values: npt.NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+    @contextmanager
+    def _drawing(self, epoch: int) -> Iterator[torch.Generator]:
+        """Give a generator for this epoch, and let torch's own (dropout, first weights) draw from the same seed."""
+        key = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(key)
+            yield torch.Generator(self.device).manual_seed(key)
+
+
+def distorted(pixels: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """Shift, turn, resize and slant each image `[n, channels, height, width]` a little, at random."""
+    n, _, height, width = pixels.shape
+    draws = torch.rand((6, n), generator=generator, device=pixels.device) * 2 - 1
+    angle = draws[0] * math.radians(recipe.rotation)
+    across, down = 1 + draws[1] * recipe.zoom, 1 + draws[2] * recipe.zoom
+    slant = draws[3] * recipe.shear
+    # grid coordinates run from -1 to 1 along each side: a turn in them must undo the aspect ratio
+    aspect = height / width
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    rows = [
+        torch.stack([cos * across, (slant * cos - sin) * down * aspect, 2 * recipe.shift * draws[4]], dim=1),
+        torch.stack([sin * across / aspect, (slant * sin + cos) * down, 2 * recipe.shift * draws[5]], dim=1),
+    ]
+    grid = nn.functional.affine_grid(torch.stack(rows, dim=1), list(pixels.shape), align_corners=False)
+    return nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+
+
+def accuracy(network: Network, x: Tensor, y: Tensor, *, batch: int = 1024) -> float:
+    """Share of the images `x` that `network` puts into their class `y`."""
+    with torch.no_grad():
+        pieces = zip(x.split(batch), y.split(batch), strict=True)
+        right = [(network(channels_first(images)).argmax(1) == labels).sum() for images, labels in pieces]
+    return float(torch.stack(right).sum()) / len(x)

@@ -1,0 +1,76 @@
+"""One door to NumPy, torch, CuPy, JAX and every other array API library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+# The standard defines what an array can do, not a class that all libraries share.
+Array = Any
+
+CPU_BLOCK_BYTES = 64 << 20
+DEVICE_BLOCK_BYTES = 2 << 30
+
+
+def namespace(*arrays: Array) -> Any:
+    """Return the array API namespace that all `arrays` belong to."""
+    if all(type(array) is np.ndarray for array in arrays):
+        return np  # NumPy 2 follows the standard by itself, and the shortcut saves microseconds a call.
+    return array_api_compat.array_namespace(*arrays)
+
+
+def is_array(value: object) -> bool:
+    """Tell whether `value` is an array of a library that can be worked with."""
+    return type(value) is np.ndarray or bool(array_api_compat.is_array_api_obj(value))
+
+
+def on_cpu(array: Array) -> bool:
+    """Tell whether `array` lies in the processor's own memory."""
+    return type(array) is np.ndarray or "cpu" in str(array_api_compat.device(array)).lower()
+
+
+def block_bytes(array: Array) -> int:
+    """Return how many bytes of working memory one block of work on `array`'s device may take."""
+    return CPU_BLOCK_BYTES if on_cpu(array) else DEVICE_BLOCK_BYTES
+
+
+def from_numpy(values: np.ndarray[Any, Any], *, like: Array, dtype: Any = None) -> Array:
+    """Bring a NumPy array to the library and device of `like`."""
+    xp = namespace(like)
+    if xp is np:
+        return values if dtype is None else values.astype(dtype, copy=False)
+    return xp.asarray(values, dtype=dtype, device=array_api_compat.device(like))
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """Bring an array of any library to NumPy, through the processor's memory if need be."""
+    if type(array) is np.ndarray:
+        return array
+    if array_api_compat.is_torch_array(array):
+        array = array.detach()
+    cpu = array_api_compat.to_device(array, "cpu") if not on_cpu(array) else array
+    return np.asarray(cpu)
+
+
+def squared_norms(xp: Any, vectors: Array) -> Array:
+    """Return the squared Euclidean norm over the last axis.
+
+    Overflow gives infinity and a NaN gives NaN, so that one comparison tells a vector that can be worked
+    with from one that cannot.
+    """
+    if xp is np:
+        return np.vecdot(vectors, vectors)
+    norms = xp.linalg.vector_norm(vectors, axis=-1)
+    return norms * norms
+
+
+def take_rows(xp: Any, values: Array, index: Array) -> Array:
+    """Gather along axis 1: `out[b, j] = values[b, index[b, j]]` for `values` [B, n, ...], `index` [B, m]."""
+    if values.shape[0] == 1:
+        return xp.take(values, index[0, :], axis=1)
+    batch = xp.arange(values.shape[0], device=array_api_compat.device(values))
+    flat = xp.reshape(values, (values.shape[0] * values.shape[1], *values.shape[2:]))
+    rows = xp.reshape(index + batch[:, None] * values.shape[1], (-1,))
+    return xp.reshape(xp.take(flat, rows, axis=0), (*index.shape, *values.shape[2:]))

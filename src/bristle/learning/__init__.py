@@ -1,0 +1,1 @@
+"""Training and testing heads on the features of a frozen backbone."""

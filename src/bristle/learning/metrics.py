@@ -1,0 +1,81 @@
+"""How good a head is: F1 per class, accuracy and loss, for any batch of heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bristle.arrays import Array, namespace
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Samples that a peer holds out to test what it receives.
+
+    Parameters
+    ----------
+    features : array [..., T, D]
+        What the backbone made of the samples.
+    labels : integer array [..., T]
+        Their classes; -1 is padding, which counts nowhere.
+    """
+
+    features: Array
+    labels: Array
+
+
+def predict(logits: Array) -> Array:
+    """Return argmax_c of `logits` [..., C]; among equals the lowest class."""
+    return namespace(logits).argmax(logits, axis=-1)
+
+
+def accuracy(logits: Array, labels: Array) -> Array:
+    """Return the share of samples whose class is predicted: (#correct) / (#samples) [...].
+
+    `logits` [..., T, C]; `labels` [..., T], -1 = padding. No samples: 0.
+    """
+    xp = namespace(logits, labels)
+    valid = labels >= 0
+    hits = xp.sum(xp.astype((predict(logits) == labels) & valid, logits.dtype), axis=-1)
+    total = xp.sum(xp.astype(valid, logits.dtype), axis=-1)
+    return hits / xp.where(total > 0, total, xp.ones_like(total))
+
+
+def samples_per_class(labels: Array, classes: int, dtype: Any) -> Array:
+    """Count the samples of each class: [..., C] from `labels` [..., T]; padding counts nowhere."""
+    xp = namespace(labels)
+    return xp.sum(xp.astype(_one_hot(xp, labels, classes), dtype), axis=-2)
+
+
+def f1_scores(predictions: Array, labels: Array, classes: int, dtype: Any) -> Array:
+    """Return F1_c = 2 TP_c / (2 TP_c + FP_c + FN_c) of each class, one against the rest, with 0/0 = 0.
+
+    `predictions` and `labels` [..., T] (they broadcast); -1 in `labels` is padding. Predictions range over
+    all classes, so that naming a class which the tester does not hold is an error like any other.
+    """
+    xp = namespace(predictions, labels)
+    predictions = xp.where(labels >= 0, predictions, xp.full_like(predictions, -1))
+    hit = xp.where(predictions == labels, predictions, xp.full_like(predictions, -1))
+    true_positives = xp.sum(xp.astype(_one_hot(xp, hit, classes), dtype), axis=-2)
+    predicted = xp.sum(xp.astype(_one_hot(xp, predictions, classes), dtype), axis=-2)
+    total = predicted + samples_per_class(labels, classes, dtype)
+    return 2 * true_positives / xp.where(total > 0, total, xp.ones_like(total))
+
+
+def log_likelihood_loss(logits: Array, labels: Array) -> Array:
+    """Return the mean of -log softmax(logits)[label] over the samples [...]; no samples: 0.
+
+    `logits` [..., T, C]; `labels` [..., T], -1 = padding.
+    """
+    xp = namespace(logits, labels)
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    target = xp.where(_one_hot(xp, labels, logits.shape[-1]), shifted, xp.zeros_like(shifted))
+    losses = xp.log(xp.sum(xp.exp(shifted), axis=-1)) - xp.sum(target, axis=-1)
+    valid = labels >= 0
+    total = xp.sum(xp.astype(valid, logits.dtype), axis=-1)
+    summed = xp.sum(xp.where(valid, losses, xp.zeros_like(losses)), axis=-1)
+    return summed / xp.where(total > 0, total, xp.ones_like(total))
+
+
+def _one_hot(xp: Any, labels: Array, classes: int) -> Array:
+    return labels[..., None] == xp.arange(classes, dtype=labels.dtype, device=labels.device)

@@ -1,0 +1,54 @@
+"""What to make of received heads: rules that answer with decisions.
+
+Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
+"""
+
+from bristle.rules.averages import FedAvg, Local
+from bristle.rules.bristle import Bristle
+from bristle.rules.call import Context
+from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
+from bristle.rules.decision import Decision, Reason
+from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
+from bristle.rules.integrator import Integrator
+from bristle.rules.krum import Bulyan, Krum, MultiKrum
+from bristle.rules.nearest import Balance, NearestNeighbourAveraging
+from bristle.rules.prioritiser import Prioritiser
+from bristle.rules.registry import create, names, steps
+from bristle.rules.rule import Rule
+from bristle.rules.stacking import stack
+from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
+from bristle.rules.tested import FLTrust, Mozi
+
+__all__ = [
+    "Balance",
+    "Bristle",
+    "Bucketing",
+    "Bulyan",
+    "CenteredClipping",
+    "Clipping",
+    "Context",
+    "Decision",
+    "FLTrust",
+    "FedAvg",
+    "GeometricMedian",
+    "Integrator",
+    "Krum",
+    "Local",
+    "MeanAroundMedian",
+    "Median",
+    "Mozi",
+    "MultiKrum",
+    "NearestNeighbourAveraging",
+    "NearestNeighbourMixing",
+    "Prioritiser",
+    "Reason",
+    "Rule",
+    "SelfCenteredClipping",
+    "Step",
+    "TrimmedMean",
+    "chain",
+    "create",
+    "names",
+    "stack",
+    "steps",
+]

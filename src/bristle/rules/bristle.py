@@ -1,0 +1,83 @@
+"""The rule of the paper: prioritise by distance, then integrate by performance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from bristle.arrays import Array, spread
+from bristle.rules.call import Task
+from bristle.rules.decision import Reason
+from bristle.rules.inbox import Inbox
+from bristle.rules.integrator import Integrator, Score
+from bristle.rules.prioritiser import Prioritiser
+from bristle.rules.rule import Rule, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bristle(Rule):
+    r"""x' = integrate(own, prioritise(received)): at most β models are tested, and only rows that help are mixed in.
+
+    Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d. Environments",
+    2021. Any number of attackers, no f; needs data (κ held-out samples of at least one class). Cost:
+    O(n d) for the distances, and O(β T d) for the tests, whatever n.
+
+    Parameters
+    ----------
+    alpha, beta
+        See `Prioritiser`.
+    phi, kappa, eta, familiar, foreign, score
+        See `Integrator`.
+    """
+
+    alpha: float = 0.4
+    beta: int = 30
+    phi: int = 3
+    kappa: int = 10
+    eta: float = 10
+    familiar: tuple[float, float] = (10, 4)
+    foreign: tuple[float, float] = (10, 4)
+    score: Score = "split"
+
+    def __post_init__(self) -> None:
+        _ = self.prioritiser, self.integrator  # They check their parameters.
+
+    @property
+    def prioritiser(self) -> Prioritiser:
+        """The first stage."""
+        return Prioritiser(alpha=self.alpha, beta=self.beta)
+
+    @property
+    def integrator(self) -> Integrator:
+        """The second stage."""
+        return Integrator(
+            phi=self.phi,
+            kappa=self.kappa,
+            eta=self.eta,
+            familiar=self.familiar,
+            foreign=self.foreign,
+            score=self.score,
+        )
+
+    @property
+    def consolidates(self) -> bool:
+        """Rows of classes that a peer does not train must only change by integration."""
+        return True
+
+    @property
+    def samples(self) -> bool:
+        """The prioritiser draws models from its tiers."""
+        return True
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Prioritise, then integrate."""
+        if inbox.received <= self.beta:
+            return self.integrator.decide(inbox, task)
+        xp = inbox.xp
+        order = self.prioritiser.order(inbox, task.draws)
+        verdict = self.integrator.decide(inbox.take(order[:, : self.beta]), task)
+        reasons = spread(xp, verdict.reasons, order, int(Reason.NOT_SAMPLED))
+
+        def weights() -> Array:
+            tested = verdict.weights()
+            return xp.concat([tested[:, :1, :], spread(xp, tested[:, 1:, :], order, 0)], axis=1)
+
+        return Verdict(verdict.head, weights, reasons)

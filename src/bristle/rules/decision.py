@@ -1,0 +1,115 @@
+"""What a rule answers: a head, who contributed how much to which class, and why the others did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+from bristle.arrays import Array, to_numpy
+
+
+class Reason(IntEnum):
+    """Why a received model was kept or not. The value is the code in `Decision.reasons`."""
+
+    KEPT = 0
+    ABSENT = 1
+    WRONG_SHAPE = 2
+    WRONG_DTYPE = 3
+    NOT_FINITE = 4
+    TOO_LARGE = 5
+    TOO_FEW_MODELS = 6
+    NOT_USED = 7
+    NOT_SAMPLED = 8
+    NOTHING_TO_TEST_ON = 9
+    WORSE_EVERYWHERE = 10
+    UNCERTAIN = 11
+    TOO_FAR = 12
+    HIGHER_LOSS = 13
+    NOT_CHOSEN = 14
+    OPPOSED = 15
+    CLIPPED = 16
+
+    @property
+    def words(self) -> str:
+        """The reason as a phrase."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Reason.KEPT: "kept",
+    Reason.ABSENT: "not received (masked out)",
+    Reason.WRONG_SHAPE: "refused: its shape is not that of the own head",
+    Reason.WRONG_DTYPE: "refused: its numbers are not of the own head's type",
+    Reason.NOT_FINITE: "refused: it holds values that are not finite",
+    Reason.TOO_LARGE: "refused: its values are too large to compute with",
+    Reason.TOO_FEW_MODELS: "ignored: too few models for the number of attackers that the rule is told to expect",
+    Reason.NOT_USED: "ignored: this rule uses no received model",
+    Reason.NOT_SAMPLED: "not sampled by the distance-based prioritiser",
+    Reason.NOTHING_TO_TEST_ON: "ignored: too few held-out samples to test any class",
+    Reason.WORSE_EVERYWHERE: "tested and rejected: no class is better with it",
+    Reason.UNCERTAIN: "tested and rejected: it does badly even on its best classes",
+    Reason.TOO_FAR: "rejected: too far from the own head",
+    Reason.HIGHER_LOSS: "tested and rejected: its loss is higher than the own head's",
+    Reason.NOT_CHOSEN: "not chosen: others lie closer together",
+    Reason.OPPOSED: "rejected: it points away from the own update",
+    Reason.CLIPPED: "kept, but pulled in towards the own head",
+}
+
+
+class Decision:
+    """The answer of a rule.
+
+    Attributes
+    ----------
+    head : array [..., C, D]
+        The new head. Always finite.
+    weights : array [..., M, C]
+        Share of each row that comes from each received model; the own head has the rest, so that own and
+        models sum to 1 per class. For coordinate-wise rules, the fraction of the row's coordinates.
+        Computed when first asked for.
+    reasons : integer array [..., M]
+        A `Reason` code per received model.
+    state : object
+        What a rule with history wants back in the next call's `Context`; None for all others.
+    """
+
+    def __init__(self, *, head: Array, weights: Callable[[], Array], reasons: Array, state: Any = None) -> None:
+        self.head = head
+        self.reasons = reasons
+        self.state = state
+        self._weights = weights
+
+    @cached_property
+    def weights(self) -> Array:
+        """Share of each row that comes from each received model [..., M, C]."""
+        return self._weights()
+
+    def explain(self, model: int | tuple[int, ...]) -> str:
+        """Say in words what became of one received model.
+
+        `model` is its position; in a batch, a tuple with the receiver's position first.
+        """
+        position = model if isinstance(model, tuple) else (model,)
+        shape = tuple(self.reasons.shape)
+        if len(position) != len(shape) or any(not -n <= i < n for i, n in zip(position, shape, strict=True)):
+            raise ValueError(f"there is no model {model!r} in a decision about models of shape {shape}")
+        reason = Reason(int(self.reasons[position]))
+        if reason not in (Reason.KEPT, Reason.CLIPPED):
+            return reason.words
+        shares = to_numpy(self.weights)[position]
+        best = int(shares.argmax())
+        return f"{reason.words}: {shares.mean():.1%} of the head, at most {shares[best]:.1%} (class {best})"
+
+    def __repr__(self) -> str:
+        codes, counts = _count(self.reasons)
+        told = ", ".join(f"{n} {Reason(c).name.lower()}" for c, n in zip(codes, counts, strict=True))
+        return f"Decision(head={tuple(self.head.shape)}, models={tuple(self.reasons.shape)}: {told or 'none'})"
+
+
+def _count(reasons: Array) -> tuple[list[int], list[int]]:
+    import numpy as np
+
+    codes, counts = np.unique(to_numpy(reasons), return_counts=True)
+    return codes.tolist(), counts.tolist()

@@ -1,0 +1,150 @@
+"""Rules that walk towards a robust centre.
+
+Each step moves to a weighted mean of the heads, so the walk is done on the weights alone: distances from the
+current point follow from one matrix of inner products, and the heads are touched once, at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bristle.arrays import Array
+from bristle.rules.call import Task
+from bristle.rules.decision import Reason
+from bristle.rules.inbox import Inbox
+from bristle.rules.parameters import check_count, check_positive
+from bristle.rules.rule import Rule, Verdict, combination, kept_or
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometricMedian(Rule):
+    r"""x' ≈ argmin_z Σ_j ‖z - x_j‖, by smoothed Weiszfeld steps z ← Σ β_j x_j / Σ β_j, β_j = 1 / max(ν, ‖z - x_j‖).
+
+    Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", IEEE TSP 2022 (RFA).
+    Assumes an honest majority. Needs no f, no data, no history. Starts at the own head. O(n² d).
+
+    Parameters
+    ----------
+    nu : float
+        Smoothing: distances below it count as it.
+    iterations : int
+        Number of steps.
+    """
+
+    nu: float = 1e-6
+    iterations: int = 32
+
+    def __post_init__(self) -> None:
+        check_positive("nu", self.nu)
+        check_count("iterations", self.iterations, least=1)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Walk towards the geometric median."""
+        xp, gram = inbox.xp, inbox.gram()
+        weights = _at_own(xp, inbox)
+        for _ in range(self.iterations):
+            distance = _distances_from(xp, gram, weights)
+            inverse = 1 / xp.where(distance > self.nu, distance, xp.full_like(distance, self.nu))
+            weights = inverse / xp.sum(inverse, axis=-1, keepdims=True)
+        return combination(inbox, weights, _everyone_kept(xp, inbox))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CenteredClipping(Rule):
+    r"""v ← v + (1/n) Σ_j (x_j - v) min(1, τ / ‖x_j - v‖), a few times, from v = x_own.
+
+    Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization", ICML 2021.
+    Assumes an honest majority within τ of each other. Needs no f, no data; the own head is its history. O(n² d).
+
+    Parameters
+    ----------
+    tau : float, optional
+        Radius. None takes, in each step, the median distance of the n heads from v.
+    iterations : int
+        Number of steps.
+    """
+
+    tau: float | None = None
+    iterations: int = 3
+
+    def __post_init__(self) -> None:
+        if self.tau is not None:
+            check_positive("tau", self.tau)
+        check_count("iterations", self.iterations, least=1)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Walk towards the clipped mean."""
+        xp, gram, count = inbox.xp, inbox.gram(), inbox.received + 1
+        weights = _at_own(xp, inbox)
+        scale = xp.ones_like(weights)
+        for _ in range(self.iterations):
+            distance = _distances_from(xp, gram, weights)
+            scale = _shrink(xp, distance, self.tau) / count
+            weights = weights * (1 - xp.sum(scale, axis=-1, keepdims=True)) + scale
+        whole = scale[:, 1:] * count >= 1
+        return combination(inbox, weights, _kept_or_clipped(xp, whole))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfCenteredClipping(Rule):
+    r"""x' = Σ_j W_j (x_own + clip(x_j - x_own, τ)), W_j = 1/n.
+
+    He, Karimireddy and Jaggi, "Byzantine-Robust Decentralized Learning via ClippedGossip", arXiv 2202.01545.
+    Assumes that honest neighbours lie within τ of the own head. Needs no f, no data, no history. O(n d).
+
+    Parameters
+    ----------
+    tau : float, optional
+        Radius. None takes the median distance of the received heads from the own one.
+    """
+
+    tau: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tau is not None:
+            check_positive("tau", self.tau)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Pull every head into the radius, then average."""
+        xp, count = inbox.xp, inbox.received + 1
+        shrink = _shrink(xp, xp.sqrt(inbox.distances()), self.tau)
+        models = shrink / count
+        own = 1 - xp.sum(models, axis=-1, keepdims=True)
+        return combination(inbox, xp.concat([own, models], axis=1), _kept_or_clipped(xp, shrink >= 1))
+
+
+def _at_own(xp: Any, inbox: Inbox) -> Array:
+    """Weights [B, n] of the point where the walk starts: the own head."""
+    own = inbox.own
+    first = xp.arange(inbox.received + 1, device=own.device) == 0
+    return xp.broadcast_to(xp.astype(first, own.dtype)[None, :], (own.shape[0], inbox.received + 1))
+
+
+def _distances_from(xp: Any, gram: Array, weights: Array) -> Array:
+    """Distance [B, n] of each head from the point Σ_j weights_j x_j: ‖x_i - z‖² = G_ii - 2 (G w)_i + w·G w."""
+    toward = (gram @ weights[:, :, None])[:, :, 0]
+    norm = xp.sum(weights * toward, axis=-1, keepdims=True)
+    squared = xp.linalg.diagonal(gram) - 2 * toward + norm
+    return xp.sqrt(xp.where(squared > 0, squared, xp.zeros_like(squared)))
+
+
+def _shrink(xp: Any, distance: Array, tau: float | None) -> Array:
+    """Factors min(1, τ / distance) [B, n]."""
+    if tau is None:
+        ordered = xp.sort(distance, axis=-1)
+        size = distance.shape[-1]
+        radius = (ordered[:, (size - 1) // 2, None] + ordered[:, size // 2, None]) / 2
+    else:
+        radius = xp.full_like(distance[:, :1], tau)
+    outside = distance > radius
+    return xp.where(outside, radius / xp.where(outside, distance, xp.ones_like(distance)), xp.ones_like(distance))
+
+
+def _everyone_kept(xp: Any, inbox: Inbox) -> Array:
+    shape = (inbox.own.shape[0], inbox.received)
+    return xp.full(shape, int(Reason.KEPT), dtype=xp.int8, device=inbox.own.device)
+
+
+def _kept_or_clipped(xp: Any, whole: Array) -> Array:
+    return kept_or(xp, whole, Reason.CLIPPED)

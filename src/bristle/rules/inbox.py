@@ -1,0 +1,339 @@
+"""What receivers hold when a rule gets to work: the own head and models that are all fit for use.
+
+Everything a rule may ask of the models is linear algebra on them, so it is defined once here, for models
+in an array, in a pool that many receivers share, and for mixtures of either.
+Positions count the own head as 0 and the received models from 1; n = 1 + received.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bristle.arrays import Array, namespace, squared_norms, take_rows
+
+# Columns handled at a time: 64 models of this width stay within a core's cache.
+COLUMNS = 8192
+
+
+@dataclass
+class Inbox(ABC):
+    """Receivers that hold the same number of models. `own` is [B, F] with F = classes * features."""
+
+    own: Array
+    classes: int
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace."""
+        return namespace(self.own)
+
+    @property
+    @abstractmethod
+    def received(self) -> int:
+        """How many models each receiver holds besides its own."""
+
+    @abstractmethod
+    def gram(self) -> Array:
+        """Inner products [B, n, n] of all heads, taken about a fixed point near the own heads."""
+
+    @abstractmethod
+    def distances(self) -> Array:
+        """Squared Euclidean distance [B, received] from the own head to each model."""
+
+    @abstractmethod
+    def project(self, direction: Array) -> Array:
+        """Inner product [B, received] of each model's difference from the own head with `direction` [B, F]."""
+
+    @abstractmethod
+    def columns(self, start: int, stop: int) -> Array:
+        """Copy of coordinates start..stop-1 of all heads, as [n, B, stop - start]."""
+
+    @abstractmethod
+    def combine(self, weights: Array) -> Array:
+        """Weighted sum [B, F] of all heads; `weights` [B, n]."""
+
+    @abstractmethod
+    def combine_rows(self, weights: Array) -> Array:
+        """Weighted sum [B, F] of all heads, class by class; `weights` [B, n, C]."""
+
+    @abstractmethod
+    def logits(self, features: Array) -> Array:
+        """Outputs [B, n, T, C] of all heads for `features` [B, T, D]."""
+
+    @abstractmethod
+    def take(self, index: Array) -> Inbox:
+        """Return the inbox with only the received models at `index` [B, m] (0 = first received)."""
+
+    def mixed(self, matrix: Array) -> Inbox:
+        """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
+        return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)
+
+    def squared_distances(self) -> Array:
+        """Squared Euclidean distances [B, n, n] between all heads; never negative, zero on the diagonal."""
+        xp, gram = self.xp, self.gram()
+        size = gram.shape[-1]
+        diagonal = xp.linalg.diagonal(gram)
+        squared = diagonal[:, :, None] + diagonal[:, None, :] - 2 * gram
+        off_diagonal = 1 - xp.eye(size, dtype=gram.dtype, device=gram.device)
+        return xp.where(squared > 0, squared, xp.zeros_like(squared)) * off_diagonal
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Return the ranges of coordinates that `columns` is best asked for."""
+        width = max(1, COLUMNS // max(1, self.own.shape[0]))
+        return [(s, min(s + width, self.own.shape[1])) for s in range(0, self.own.shape[1], width)]
+
+    def _rows(self, flat: Array) -> Array:
+        """View heads [..., F] as [..., C, D]."""
+        return self.xp.reshape(flat, (*flat.shape[:-1], self.classes, flat.shape[-1] // self.classes))
+
+
+@dataclass
+class ArrayInbox(Inbox):
+    """Models [B, received, F] of their own for every receiver."""
+
+    models: Array
+
+    @property
+    def received(self) -> int:
+        """How many models each receiver holds besides its own."""
+        return int(self.models.shape[1])
+
+    def gram(self) -> Array:
+        """Inner products about the own head, so that its row is zero and near heads keep their digits."""
+        xp, (batch, received, width) = self.xp, self.models.shape
+        inner = xp.zeros((batch, received, received), dtype=self.own.dtype, device=self.own.device)
+        for start in range(0, width, COLUMNS):
+            part = slice(start, min(start + COLUMNS, width))
+            difference = self.models[:, :, part] - self.own[:, None, part]
+            inner = inner + difference @ xp.matrix_transpose(difference)
+        row = xp.zeros((batch, 1, received), dtype=inner.dtype, device=inner.device)
+        column = xp.zeros((batch, received + 1, 1), dtype=inner.dtype, device=inner.device)
+        return xp.concat([column, xp.concat([row, inner], axis=1)], axis=2)
+
+    def distances(self) -> Array:
+        """Squared distance from the own head to each model."""
+        xp, own = self.xp, self.own[:, None, :]
+        # Some models at a time, so that a difference is still in the cache when it is squared.
+        turn = max(1, 32 // max(1, self.own.shape[0]))
+        turns = [(s, min(s + turn, self.received)) for s in range(0, max(self.received, 1), turn)]
+        parts = [squared_norms(xp, self.models[:, s:e, :] - own) for s, e in turns]
+        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+
+    def project(self, direction: Array) -> Array:
+        """Inner product of each model's difference from the own head with `direction`."""
+        column = direction[:, :, None]
+        return (self.models @ column)[:, :, 0] - (self.own[:, None, :] @ column)[:, :, 0]
+
+    def columns(self, start: int, stop: int) -> Array:
+        """Copy of some coordinates, own head first."""
+        own, models = self.own[None, :, start:stop], self.models[:, :, start:stop]
+        return self.xp.concat([own, self.xp.permute_dims(models, (1, 0, 2))], axis=0)
+
+    def combine(self, weights: Array) -> Array:
+        """Weighted sum of all heads."""
+        return self.own * weights[:, :1] + (weights[:, None, 1:] @ self.models)[:, 0, :]
+
+    def combine_rows(self, weights: Array) -> Array:
+        """Weighted sum of all heads, class by class."""
+        xp, (batch, _, width) = self.xp, self.models.shape
+        own = self._rows(self.own) * weights[:, 0, :, None]
+        # One small product per class: [B, C, 1, received] @ [B, C, received, D].
+        by_class = xp.permute_dims(weights[:, 1:, :], (0, 2, 1))[:, :, None, :]
+        models = xp.permute_dims(self._rows(self.models), (0, 2, 1, 3))
+        return xp.reshape(own + (by_class @ models)[:, :, 0, :], (batch, width))
+
+    def logits(self, features: Array) -> Array:
+        """Outputs of all heads: one product per receiver."""
+        xp, (batch, received, width) = self.xp, self.models.shape
+        own = features @ xp.matrix_transpose(self._rows(self.own))
+        rows = xp.reshape(self.models, (batch, received * self.classes, width // self.classes))
+        products = xp.reshape(
+            features @ xp.matrix_transpose(rows), (batch, features.shape[1], received, self.classes)
+        )
+        return xp.concat([own[:, None, :, :], xp.permute_dims(products, (0, 2, 1, 3))], axis=1)
+
+    def take(self, index: Array) -> Inbox:
+        """Return the inbox with some of the models."""
+        return ArrayInbox(self.own, self.classes, take_rows(self.xp, self.models, index))
+
+
+@dataclass
+class SharedHeads:
+    """The heads [P, F] of a pool, and what all its receivers can share."""
+
+    heads: Array
+    centre: Array
+
+    @cached_property
+    def centred(self) -> Array:
+        """The heads about the centre."""
+        return self.heads - self.centre
+
+    @cached_property
+    def gram(self) -> Array:
+        """Inner products of all heads about the centre: one matrix [P, P] for every receiver."""
+        return self.centred @ namespace(self.heads).matrix_transpose(self.centred)
+
+
+@dataclass
+class PoolInbox(Inbox):
+    """Models that receivers share: `shared.heads` [P, F] and for each receiver `index` [B, received].
+
+    Dense by construction: its products run over the whole pool, so it serves receivers that hear a good
+    part of the pool. For sparse neighbourhoods `gathered` gives the equivalent `ArrayInbox`.
+    """
+
+    shared: SharedHeads
+    index: Array
+
+    def gathered(self) -> ArrayInbox:
+        """Copy the models out, for each receiver its own."""
+        xp, (batch, received) = self.xp, self.index.shape
+        models = xp.take(self.shared.heads, xp.reshape(self.index, (-1,)), axis=0)
+        return ArrayInbox(self.own, self.classes, xp.reshape(models, (batch, received, self.own.shape[1])))
+
+    @property
+    def received(self) -> int:
+        """How many models each receiver holds besides its own."""
+        return int(self.index.shape[1])
+
+    @cached_property
+    def _own_products(self) -> tuple[Array, Array]:
+        """Inner products about the centre: own with every head of the pool [B, P], and own with own [B]."""
+        own = self.own - self.shared.centre
+        return own @ self.xp.matrix_transpose(self.shared.centred), squared_norms(self.xp, own)
+
+    def gram(self) -> Array:
+        """Inner products gathered from the pool's one matrix."""
+        xp, (batch, received) = self.xp, self.index.shape
+        products, own = self._own_products
+        size = self.shared.heads.shape[0]
+        pairs = xp.reshape(self.index[:, :, None] * size + self.index[:, None, :], (-1,))
+        inner = xp.take(xp.reshape(self.shared.gram, (-1,)), pairs, axis=0)
+        inner = xp.reshape(inner, (batch, received, received))
+        cross = take_rows(xp, products, self.index)
+        top = xp.concat([own[:, None], cross], axis=1)[:, None, :]
+        return xp.concat([top, xp.concat([cross[:, :, None], inner], axis=2)], axis=1)
+
+    def distances(self) -> Array:
+        """Squared distance from the own head to each model."""
+        xp = self.xp
+        products, own = self._own_products
+        norms = squared_norms(xp, self.shared.centred)
+        squared = own[:, None] + norms[None, :] - 2 * products
+        squared = xp.where(squared > 0, squared, xp.zeros_like(squared))
+        return take_rows(xp, squared, self.index)
+
+    def project(self, direction: Array) -> Array:
+        """Inner product of each model's difference from the own head with `direction`."""
+        products = direction @ self.xp.matrix_transpose(self.shared.centred)
+        own = (self.own - self.shared.centre)[:, None, :] @ direction[:, :, None]
+        return take_rows(self.xp, products, self.index) - own[:, :, 0]
+
+    def columns(self, start: int, stop: int) -> Array:
+        """Copy of some coordinates, own head first."""
+        xp, (batch, received) = self.xp, self.index.shape
+        index = xp.reshape(xp.matrix_transpose(self.index), (-1,))
+        models = xp.take(self.shared.heads[:, start:stop], index, axis=0)
+        models = xp.reshape(models, (received, batch, stop - start))
+        return xp.concat([self.own[None, :, start:stop], models], axis=0)
+
+    def combine(self, weights: Array) -> Array:
+        """Weighted sum of all heads: one product over the pool."""
+        dense = self._over_pool(weights[:, 1:])
+        return self.own * weights[:, :1] + dense @ self.shared.heads
+
+    def combine_rows(self, weights: Array) -> Array:
+        """Weighted sum of all heads, class by class: one product per class over the pool."""
+        xp = self.xp
+        dense = xp.permute_dims(self._over_pool(weights[:, 1:, :]), (2, 0, 1))
+        heads = xp.permute_dims(self._rows(self.shared.heads), (1, 0, 2))
+        models = xp.permute_dims(dense @ heads, (1, 0, 2))
+        own = self._rows(self.own) * weights[:, 0, :, None]
+        return xp.reshape(own + models, self.own.shape)
+
+    def logits(self, features: Array) -> Array:
+        """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
+        xp, (batch, samples, depth) = self.xp, features.shape
+        own = features @ xp.matrix_transpose(self._rows(self.own))
+        rows = xp.reshape(self.shared.heads, (-1, depth))
+        flat = xp.reshape(features, (batch * samples, depth)) @ xp.matrix_transpose(rows)
+        outputs = xp.permute_dims(xp.reshape(flat, (batch, samples, -1, self.classes)), (0, 2, 1, 3))
+        return xp.concat([own[:, None, :, :], take_rows(xp, outputs, self.index)], axis=1)
+
+    def take(self, index: Array) -> Inbox:
+        """Return the inbox with some of the models."""
+        return PoolInbox(self.own, self.classes, self.shared, take_rows(self.xp, self.index, index))
+
+    def _over_pool(self, weights: Array) -> Array:
+        """Lay weights [B, received, ...] out over the pool [B, P, ...]; a head heard twice gets the sum."""
+        xp = self.xp
+        size = self.shared.heads.shape[0]
+        everyone = xp.arange(size, dtype=self.index.dtype, device=self.index.device)
+        heard = xp.astype(self.index[:, :, None] == everyone, weights.dtype)
+        if weights.ndim == 2:
+            return (weights[:, None, :] @ heard)[:, 0, :]
+        return xp.matrix_transpose(heard) @ weights
+
+
+@dataclass
+class MixedInbox(Inbox):
+    """Mixtures `matrix` [B, n', n] of the heads of another inbox: what a step before a rule leaves.
+
+    Each row of the matrix sums to 1. Nothing is copied: every question is linear, so it is passed on.
+    """
+
+    base: Inbox
+    matrix: Array
+
+    @property
+    def received(self) -> int:
+        """How many mixtures each receiver holds besides the one that stands for its own head."""
+        return int(self.matrix.shape[1]) - 1
+
+    def gram(self) -> Array:
+        """Inner products: A G A^T."""
+        return self.matrix @ self.base.gram() @ self.xp.matrix_transpose(self.matrix)
+
+    def distances(self) -> Array:
+        """Squared distance from the own mixture to each other."""
+        return self.squared_distances()[:, 0, 1:]
+
+    def project(self, direction: Array) -> Array:
+        """Inner product of each mixture's difference from the own one with `direction`."""
+        xp = self.xp
+        base = self.base.project(direction)
+        own = xp.zeros((base.shape[0], 1), dtype=base.dtype, device=base.device)
+        mixed = (self.matrix @ xp.concat([own, base], axis=1)[:, :, None])[:, :, 0]
+        return mixed[:, 1:] - mixed[:, :1]
+
+    def columns(self, start: int, stop: int) -> Array:
+        """Mixtures of some coordinates, own one first."""
+        xp = self.xp
+        base = xp.permute_dims(self.base.columns(start, stop), (1, 0, 2))
+        return xp.permute_dims(self.matrix @ base, (1, 0, 2))
+
+    def combine(self, weights: Array) -> Array:
+        """Weighted sum of the mixtures."""
+        return self.base.combine((weights[:, None, :] @ self.matrix)[:, 0, :])
+
+    def combine_rows(self, weights: Array) -> Array:
+        """Weighted sum of the mixtures, class by class."""
+        return self.base.combine_rows(self.xp.matrix_transpose(self.matrix) @ weights)
+
+    def logits(self, features: Array) -> Array:
+        """Outputs of the mixtures: mixtures of the outputs."""
+        xp = self.xp
+        base = self.base.logits(features)
+        flat = xp.reshape(base, (base.shape[0], base.shape[1], -1))
+        return xp.reshape(self.matrix @ flat, (flat.shape[0], self.matrix.shape[1], *base.shape[2:]))
+
+    def take(self, index: Array) -> Inbox:
+        """Return the inbox with some of the mixtures."""
+        rows = take_rows(self.xp, self.matrix[:, 1:, :], index)
+        matrix = self.xp.concat([self.matrix[:, :1, :], rows], axis=1)
+        return MixedInbox(self.own, self.classes, self.base, matrix)
+

@@ -1,0 +1,140 @@
+"""Krum and what was built on it: trust the heads that lie closest together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bristle.arrays import Array, argsort, spread, take_rows
+from bristle.rules.call import Task
+from bristle.rules.coordinatewise import Window, window_mean, window_shares
+from bristle.rules.decision import Reason
+from bristle.rules.inbox import Inbox
+from bristle.rules.parameters import check_count
+from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
+
+# Scores within this relative distance of the best are equal: rounding must not choose the winner.
+TIE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(Rule):
+    r"""x' = x_k with k = argmin_i Σ_{j among the n-f-2 nearest of i} ‖x_i - x_j‖².
+
+    Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NIPS 2017.
+    Assumes at most f attackers, 2f + 2 < n for its guarantee; works from n ≥ f + 3, else the own head stays.
+    No data, no history. Among equally good heads the one nearest to the own head wins. O(n² d).
+
+    Parameters
+    ----------
+    f : int
+        Number of attackers to expect.
+    with_own : bool
+        Answer with the mean of the chosen head and the own one, as the Bristle paper's author did.
+    """
+
+    f: int = 4
+    with_own: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Choose the head with the lowest score."""
+        count = inbox.received + 1
+        if count - self.f - 2 < 1:
+            return stay(inbox, Reason.TOO_FEW_MODELS)
+        xp, squared = inbox.xp, inbox.squared_distances()
+        scores = _scores(xp, squared, count - self.f - 2)
+        equal = scores <= xp.min(scores, axis=-1, keepdims=True) * (1 + TIE)
+        from_own = xp.where(equal, squared[:, 0, :], xp.full_like(scores, xp.inf))
+        chosen = xp.argmin(from_own, axis=-1)
+        everyone = xp.arange(count, dtype=chosen.dtype, device=chosen.device)
+        is_chosen = chosen[:, None] == everyone
+        weights = xp.astype(is_chosen, scores.dtype)
+        if self.with_own:
+            weights = (weights + xp.astype(everyone == 0, scores.dtype)) / 2
+        return combination(inbox, weights, kept_or(xp, is_chosen[:, 1:], Reason.NOT_CHOSEN))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiKrum(Rule):
+    r"""x' = mean of the m heads with the lowest Krum scores, m = n - f.
+
+    Blanchard et al., NIPS 2017. Assumes at most f attackers; works from n ≥ f + 3. No data, no history. O(n² d).
+    """
+
+    f: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Average the heads with the lowest scores."""
+        count = inbox.received + 1
+        if count - self.f - 2 < 1:
+            return stay(inbox, Reason.TOO_FEW_MODELS)
+        xp = inbox.xp
+        scores = _scores(xp, inbox.squared_distances(), count - self.f - 2)
+        rank = argsort(xp, argsort(xp, scores))
+        kept = rank < count - self.f
+        weights = xp.astype(kept, scores.dtype) / (count - self.f)
+        return combination(inbox, weights, kept_or(xp, kept[:, 1:], Reason.NOT_CHOSEN))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bulyan(Rule):
+    r"""Choose θ = n - 2f heads by Krum, one after another; answer per coordinate with the mean of the θ - 2f values
+    nearest to their median.
+
+    El Mhamdi, Guerraoui and Rouault, "The Hidden Vulnerability of Distributed Learning in Byzantium", ICML 2018.
+    Assumes at most f attackers, n ≥ 4f + 3 for its guarantee; works from n > 4f, else the own head stays. No data,
+    no history. O(n² d + n³ log n).
+    """  # noqa: D205 - the formula is the summary
+
+    f: int = 2
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Choose by Krum, then average around the median."""
+        count = inbox.received + 1
+        chosen_count = count - 2 * self.f
+        window = Window(length=chosen_count - 2 * self.f, nearest=True)
+        if window.length < 1:
+            return stay(inbox, Reason.TOO_FEW_MODELS)
+        xp, own = inbox.xp, inbox.own
+        chosen = self._choose(xp, inbox.squared_distances(), chosen_count)
+        order = argsort(xp, xp.astype(~chosen, xp.int8))
+        # The chosen heads become an inbox of their own, with whichever comes first in the place of the own head.
+        matrix = take_rows(xp, _identity(xp, own, count), order[:, :chosen_count])
+        selection = inbox.mixed(matrix)
+        return Verdict(
+            window_mean(selection, window),
+            lambda: spread(xp, window_shares(selection, window), order, 0),
+            kept_or(xp, chosen[:, 1:], Reason.NOT_CHOSEN),
+        )
+
+    def _choose(self, xp: Any, squared: Array, how_many: int) -> Array:
+        batch, count = squared.shape[:2]
+        everyone = xp.arange(count, dtype=xp.int64, device=squared.device)
+        chosen = xp.zeros((batch, count), dtype=xp.bool, device=squared.device)
+        far = xp.full_like(squared, xp.inf)
+        for taken in range(how_many):
+            among = xp.where(chosen[:, None, :], far, squared)
+            scores = _scores(xp, among, max(1, count - taken - self.f - 2))
+            scores = xp.where(chosen, far[:, 0, :], scores)
+            chosen = chosen | (xp.argmin(scores, axis=-1)[:, None] == everyone)
+        return chosen
+
+
+def _scores(xp: Any, squared: Array, neighbours: int) -> Array:
+    """Sum of the squared distances to the nearest neighbours [B, n], each head's zero to itself left out."""
+    ordered = xp.sort(squared, axis=-1)
+    return xp.sum(ordered[:, :, 1 : neighbours + 1], axis=-1)
+
+
+def _identity(xp: Any, own: Array, count: int) -> Array:
+    identity = xp.eye(count, dtype=own.dtype, device=own.device)
+    return xp.broadcast_to(identity[None, :, :], (own.shape[0], count, count))

@@ -1,0 +1,73 @@
+"""Rules that trust what lies near the own head."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bristle.arrays import argsort
+from bristle.rules.call import Task
+from bristle.rules.decision import Reason
+from bristle.rules.inbox import Inbox
+from bristle.rules.parameters import check_count, check_positive, check_share
+from bristle.rules.rule import Rule, Verdict, combination, kept_or, mean_with_own, stay
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestNeighbourAveraging(Rule):
+    r"""x' = mean of the n - f heads nearest to the own one, itself included.
+
+    Farhadkhani et al., "Robust Collaborative Learning with Linear Gradient Overhead", ICML 2023 (MoNNA, NNA).
+    Assumes at most f attackers; needs n > f. No data, no history. O(n d).
+    """
+
+    f: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Average the nearest."""
+        keep = inbox.received + 1 - self.f
+        if keep < 1:
+            return stay(inbox, Reason.TOO_FEW_MODELS)
+        xp, own = inbox.xp, inbox.own
+        near = argsort(xp, argsort(xp, inbox.distances())) < keep - 1
+        models = xp.astype(near, own.dtype) / keep
+        first = xp.full((own.shape[0], 1), 1 / keep, dtype=own.dtype, device=own.device)
+        return combination(inbox, xp.concat([first, models], axis=1), kept_or(xp, near, Reason.TOO_FAR))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance(Rule):
+    r"""Accept j if ‖x_own - x_j‖ ≤ γ exp(-κ t/T) ‖x_own‖; x' = s x_own + (1 - s) mean(accepted).
+
+    Fang et al., "Byzantine-Robust Decentralized Federated Learning", CCS 2024 (BALANCE).
+    Assumes that honest heads draw together as training goes on. Needs no f and no data, but the iteration t of T
+    (`context`; without it, the beginning). O(n d).
+
+    Parameters
+    ----------
+    gamma, kappa : float
+        Width of the acceptance at the start, and how fast it narrows.
+    own_share : float
+        s, the weight of the own head.
+    """
+
+    gamma: float = 0.3
+    kappa: float = 1.0
+    own_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_positive("gamma", self.gamma)
+        check_positive("kappa", self.kappa)
+        check_share("own_share", self.own_share)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Average the accepted with the own head."""
+        xp, own = inbox.xp, inbox.own
+        progress = min(1.0, max(0.0, (task.iteration - 1) / task.total))
+        reach = self.gamma * math.exp(-self.kappa * progress)
+        norm = xp.linalg.vector_norm(own, axis=-1, keepdims=True)
+        accepted = xp.sqrt(inbox.distances()) <= reach * norm
+        return mean_with_own(inbox, accepted, self.own_share, kept_or(xp, accepted, Reason.TOO_FAR))

@@ -1,0 +1,148 @@
+"""What every rule has in common: one call, checked once, for one receiver or any batch of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bristle.arrays import Array, Pool, spread, uniforms
+from bristle.learning.metrics import Evaluation
+from bristle.rules.call import Call, Context, Part, Task
+from bristle.rules.decision import Decision, Reason
+from bristle.rules.inbox import Inbox
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A rule's answer about one inbox: head [B, F], weights [B, n, C] on demand, reasons [B, received]."""
+
+    head: Array
+    weights: Callable[[], Array]
+    reasons: Array
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """A rule for aggregating heads: `rule(own, received)` returns a `Decision`.
+
+    A rule is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
+    To write one, subclass, and implement `decide` for receivers that all hold the same number of usable
+    models; masks, refusals, batches, pools and checks are dealt with before `decide` is called.
+    """
+
+    @property
+    def consolidates(self) -> bool:
+        """Whether peers that use the rule train with consolidation (CWR*): foreign rows only ever change here."""
+        return False
+
+    @property
+    def samples(self) -> bool:
+        """Whether the rule draws random numbers."""
+        return False
+
+    def __call__(
+        self,
+        own: Array,
+        received: Array | Pool,
+        *,
+        mask: Array | None = None,
+        evaluation: Evaluation | None = None,
+        claims: Array | None = None,
+        context: Context | None = None,
+        rng: Any = None,
+    ) -> Decision:
+        """Decide what to make of the received heads.
+
+        Parameters
+        ----------
+        own : array [..., C, D]
+            The receiver's own head.
+        received : array [..., M, C, D] or Pool
+            What it received. Heads that are not finite or out of range are refused, with a reason.
+        mask : boolean array [..., M], optional
+            False where a model is absent.
+        evaluation : Evaluation, optional
+            Held-out samples, for rules that test. Without them such a rule keeps the own head.
+        claims : boolean array [..., M, C], optional
+            The classes that each sender says it trains and tests itself, for rules that heed them.
+        context : Context, optional
+            Where in the run this call stands, for rules with history.
+        rng : numpy.random.Generator or array [..., M], optional
+            Randomness, for rules that sample: a generator, or uniforms already drawn.
+
+        Raises
+        ------
+        ValueError
+            For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
+        """
+        call = Call.check(own, received, mask=mask, evaluation=evaluation, claims=claims, context=context)
+        draws = uniforms(rng, call.models_shape, like=own) if self.samples else None
+        parts = [(part, self._verdict(part.inbox, part.task)) for part in call.parts(draws)]
+        return Decision(
+            head=call.restore([verdict.head for _, verdict in parts], (own.shape[-2], own.shape[-1])),
+            weights=lambda: call.restore([_weights(part, verdict) for part, verdict in parts]),
+            reasons=call.restore([_reasons(part, verdict) for part, verdict in parts]),
+            state=None if context is None else context.state,
+        )
+
+    @abstractmethod
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Answer for receivers that each hold at least one usable model."""
+
+    def _verdict(self, inbox: Inbox, task: Task) -> Verdict:
+        return self.decide(inbox, task) if inbox.received else stay(inbox, Reason.ABSENT)
+
+
+def stay(inbox: Inbox, reason: Reason) -> Verdict:
+    """Keep the own head, and give `reason` for every model."""
+    xp, own = inbox.xp, inbox.own
+    batch, received = own.shape[0], inbox.received
+    reasons = xp.full((batch, received), int(reason), dtype=xp.int8, device=own.device)
+    return Verdict(own, lambda: _only_own(inbox), reasons)
+
+
+def combination(inbox: Inbox, weights: Array, reasons: Array) -> Verdict:
+    """Answer with a weighted sum of whole heads; `weights` [B, n] sum to 1."""
+    return Verdict(inbox.combine(weights), lambda: per_class(inbox, weights), reasons)
+
+
+def per_class(inbox: Inbox, weights: Array) -> Array:
+    """Give every class the weights [B, n] of whole heads: [B, n, C]."""
+    return inbox.xp.broadcast_to(weights[:, :, None], (*weights.shape, inbox.classes))
+
+
+def mean_with_own(inbox: Inbox, accepted: Array, own_share: float, reasons: Array) -> Verdict:
+    """Answer with own_share * own + (1 - own_share) * mean(accepted [B, received]); none: the own head."""
+    xp = inbox.xp
+    models = xp.astype(accepted, inbox.own.dtype)
+    total = xp.sum(models, axis=-1, keepdims=True)
+    models = models * (1 - own_share) / xp.where(total > 0, total, xp.ones_like(total))
+    own = xp.where(total > 0, xp.full_like(total, own_share), xp.ones_like(total))
+    return combination(inbox, xp.concat([own, models], axis=1), reasons)
+
+
+def kept_or(xp: Any, kept: Array, reason: Reason) -> Array:
+    """Return reason codes: KEPT where `kept`, else `reason`."""
+    return xp.astype(kept, xp.int8) * (int(Reason.KEPT) - int(reason)) + xp.asarray(int(reason), dtype=xp.int8)
+
+
+def _only_own(inbox: Inbox) -> Array:
+    xp, own = inbox.xp, inbox.own
+    ones = xp.ones((own.shape[0], 1, inbox.classes), dtype=own.dtype, device=own.device)
+    zeros = xp.zeros((own.shape[0], inbox.received, inbox.classes), dtype=own.dtype, device=own.device)
+    return xp.concat([ones, zeros], axis=1)
+
+
+def _weights(part: Part, verdict: Verdict) -> Array:
+    weights = verdict.weights()[:, 1:, :]
+    return weights if part.order is None else spread(part.inbox.xp, weights, part.order, 0)
+
+
+def _reasons(part: Part, verdict: Verdict) -> Array:
+    if part.order is None:
+        return verdict.reasons
+    xp = part.inbox.xp
+    spread_out = spread(xp, verdict.reasons, part.order, 0)
+    return xp.where(part.usable, spread_out, part.refusals)

@@ -1,0 +1,193 @@
+"""Steps before a rule: each replaces the heads by mixtures of them, and any rule may follow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bristle.arrays import Array, argsort, take_rows
+from bristle.rules.call import Task
+from bristle.rules.decision import Reason
+from bristle.rules.inbox import Inbox
+from bristle.rules.parameters import check_count, check_positive
+from bristle.rules.rule import Rule, Verdict, stay
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """Something done to the heads before a rule sees them; `chain(step, ..., rule)` puts them together."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether the step draws random numbers."""
+        return False
+
+    @abstractmethod
+    def matrix(self, inbox: Inbox, task: Task) -> Array:
+        """Return the mixtures [B, n', n]: each row sums to 1, row 0 stands for the own head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestNeighbourMixing(Step):
+    r"""y_i = mean of the n - f heads nearest to x_i, itself included.
+
+    Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", AISTATS 2023 (NNM).
+    Assumes at most f attackers. With n ≤ f heads nothing is mixed. O(n² d).
+    """
+
+    f: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    def matrix(self, inbox: Inbox, task: Task) -> Array:
+        """Return each head's mean with its nearest neighbours."""
+        xp = inbox.xp
+        keep = max(1, inbox.received + 1 - self.f)
+        squared = inbox.squared_distances()
+        # A head is its own nearest, also when a copy of it ties at distance 0.
+        own_place = xp.eye(squared.shape[-1], dtype=squared.dtype, device=squared.device)
+        near = argsort(xp, argsort(xp, squared - own_place)) < keep
+        return xp.astype(near, squared.dtype) / keep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucketing(Step):
+    r"""y_b = mean of the heads in bucket b; the heads fall into ⌈n/s⌉ random buckets of s.
+
+    Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", ICLR 2022.
+    The bucket with the own head stands for it in the rule that follows. Draws random numbers. O(n d).
+    """
+
+    s: int = 2
+
+    @property
+    def samples(self) -> bool:
+        """Bucketing draws a permutation."""
+        return True
+
+    def __post_init__(self) -> None:
+        check_count("s", self.s, least=1)
+
+    def matrix(self, inbox: Inbox, task: Task) -> Array:
+        """Return the means of random buckets."""
+        xp, count = inbox.xp, inbox.received + 1
+        assert task.draws is not None
+        own = xp.full((inbox.own.shape[0], 1), -1, dtype=task.draws.dtype, device=task.draws.device)
+        place = argsort(xp, argsort(xp, xp.concat([own, task.draws], axis=1)))
+        buckets = -(-count // self.s)
+        members = place[:, None, :] // self.s == xp.arange(buckets, device=place.device)[None, :, None]
+        members = xp.astype(members, inbox.own.dtype)
+        return members / xp.sum(members, axis=-1, keepdims=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipping(Step):
+    r"""y_j = x_own + (x_j - x_own) min(1, τ / ‖x_j - x_own‖).
+
+    With a number `tau`, static clipping. With `f`, adaptive clipping (ARC): τ is the largest norm that is left when the
+    ⌊2 (f/n) (n - f)⌋ largest are set aside. Allouah et al., "Adaptive Gradient Clipping for Robust Federated
+    Learning", ICLR 2025. Both were made for gradients; heads are clipped about the own head, whose difference is 0.
+    O(n d).
+
+    Parameters
+    ----------
+    tau : float, optional
+        Static radius.
+    f : int, optional
+        Number of attackers to expect, for the adaptive radius.
+    """
+
+    tau: float | None = None
+    f: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tau is None) == (self.f is None):
+            raise ValueError("clipping takes either tau=, a fixed radius, or f=, for the adaptive one (ARC)")
+        if self.tau is not None:
+            check_positive("tau", self.tau)
+        if self.f is not None:
+            check_count("f", self.f)
+
+    def matrix(self, inbox: Inbox, task: Task) -> Array:
+        """Return each head pulled towards the own one."""
+        xp, own = inbox.xp, inbox.own
+        distance = xp.sqrt(inbox.distances())
+        radius = self._radius(inbox, distance)
+        outside = distance > radius
+        shrink = xp.where(outside, radius / xp.where(outside, distance, xp.ones_like(distance)), 1.0)
+        scale = xp.concat([xp.ones((own.shape[0], 1), dtype=own.dtype, device=own.device), shrink], axis=1)
+        eye = xp.eye(scale.shape[1], dtype=own.dtype, device=own.device)
+        return scale[:, :, None] * eye + (1 - scale)[:, :, None] * eye[:1, :]
+
+    def _radius(self, inbox: Inbox, distance: Array) -> Array:
+        xp = inbox.xp
+        if self.tau is not None:
+            return xp.full_like(distance[:, :1], self.tau)
+        assert self.f is not None
+        count = inbox.received + 1
+        clipped = int(2 * self.f * max(0, count - self.f) / count)
+        # The own difference, 0, is one of the n norms: with all others set aside the radius is 0.
+        if clipped >= inbox.received:
+            return xp.zeros_like(distance[:, :1])
+        return xp.sort(distance, axis=-1)[:, inbox.received - 1 - clipped, None]
+
+
+@dataclass(frozen=True)
+class Chain(Rule):
+    """Steps and the rule that follows them; made by `chain`."""
+
+    steps: tuple[Step, ...]
+    rule: Rule
+
+    @property
+    def consolidates(self) -> bool:
+        """Whether the rule asks for consolidation."""
+        return self.rule.consolidates
+
+    @property
+    def samples(self) -> bool:
+        """Whether the rule or a step draws random numbers."""
+        return self.rule.samples or any(step.samples for step in self.steps)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Apply the steps in turn, then the rule, and trace its answer back to the models received."""
+        xp, total = inbox.xp, None
+        for step in self.steps:
+            matrix = step.matrix(inbox, task)
+            inbox = inbox.mixed(matrix)
+            total = matrix if total is None else matrix @ total
+            # A mixture has no sender who could claim anything.
+            draws = None if task.draws is None else task.draws[:, : inbox.received]
+            task = replace(task, claims=None, senders=None, draws=draws)
+        verdict = self.rule.decide(inbox, task) if inbox.received else stay(inbox, Reason.TOO_FEW_MODELS)
+        if total is None:
+            return verdict
+        return Verdict(
+            verdict.head,
+            lambda: xp.matrix_transpose(total) @ verdict.weights(),
+            _traced_back(xp, total, verdict.reasons),
+        )
+
+
+def chain(*parts: Step | Rule) -> Rule:
+    """Put steps before a rule: `chain(NearestNeighbourMixing(f=4), Krum(f=4))`.
+
+    Steps apply in the order given; the last part is the rule. Rules that look at distances alone never see
+    the mixtures written out, so a chain costs little more than its rule.
+    """
+    *steps, rule = parts or (None,)
+    if not isinstance(rule, Rule) or not all(isinstance(step, Step) for step in steps):
+        raise ValueError("chain takes steps and then one rule, e.g. chain(NearestNeighbourMixing(f=4), Krum(f=4))")
+    return Chain(tuple(step for step in steps if isinstance(step, Step)), rule)
+
+
+def _traced_back(xp: Any, matrix: Array, reasons: Array) -> Array:
+    """Give each received model the reason of a mixture that it is part of, a kept one if there is any."""
+    own = xp.full((reasons.shape[0], 1), int(Reason.KEPT), dtype=reasons.dtype, device=reasons.device)
+    everyone = xp.concat([own, reasons], axis=1)
+    part_of = matrix[:, :, 1:] > 0
+    kept = xp.any(part_of & (everyone == int(Reason.KEPT))[:, :, None], axis=1)
+    elsewhere = take_rows(xp, everyone, xp.argmax(matrix[:, :, 1:], axis=1))
+    return xp.where(kept, xp.zeros_like(elsewhere), elsewhere)

@@ -1,0 +1,93 @@
+"""Rules that hold received heads against something of one's own: test samples, or the own update."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bristle.arrays import argsort, squared_norms
+from bristle.learning.metrics import log_likelihood_loss
+from bristle.rules.call import Task
+from bristle.rules.decision import Reason
+from bristle.rules.inbox import Inbox
+from bristle.rules.parameters import check_share
+from bristle.rules.rule import Rule, Verdict, kept_or, mean_with_own, per_class, stay
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mozi(Rule):
+    r"""Of the ⌈ρ m⌉ heads nearest to the own one, average those with L(x_j) ≤ L(x_own); x' = s x_own + (1 - s) mean.
+
+    Guo et al., "Byzantine-resilient Decentralized Stochastic Gradient Descent", IEEE TCSVT 2021 (Mozi, UBAR).
+    Assumes that at least a share ρ of the neighbours is honest, and test samples that speak for everyone's data:
+    heads trained on other classes fail the test. Needs data; no f, no history. With `context.previous` the yardstick
+    is the own head before its latest training. None left: the own head. O(m d + ρ m T d).
+
+    Parameters
+    ----------
+    rho : float
+        Share of the received heads that passes the distance filter.
+    own_share : float
+        s, the weight of the own head.
+    """
+
+    rho: float = 0.5
+    own_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_share("rho", self.rho)
+        check_share("own_share", self.own_share)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Filter by distance, then by loss."""
+        xp, evaluation = inbox.xp, task.evaluation
+        if evaluation is None or evaluation.labels.shape[1] == 0:
+            return stay(inbox, Reason.NOTHING_TO_TEST_ON)
+        near_count = math.ceil(self.rho * inbox.received)
+        near = argsort(xp, argsort(xp, inbox.distances())) < near_count
+        losses = log_likelihood_loss(inbox.logits(evaluation.features), evaluation.labels[:, None, :])
+        yardstick = losses[:, :1]
+        if task.previous is not None:
+            heads = xp.reshape(task.previous, (task.previous.shape[0], inbox.classes, -1))
+            outputs = evaluation.features @ xp.matrix_transpose(heads)
+            yardstick = log_likelihood_loss(outputs, evaluation.labels)[:, None]
+        testable = xp.any(evaluation.labels >= 0, axis=-1)[:, None]
+        passed = (losses[:, 1:] <= yardstick) & testable
+        reasons = xp.where(near, kept_or(xp, passed, Reason.HIGHER_LOSS), kept_or(xp, near, Reason.TOO_FAR))
+        return mean_with_own(inbox, near & passed, self.own_share, reasons)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FLTrust(Rule):
+    r"""x' = x_prev + Σ_j w_j g_j ‖g_own‖/‖g_j‖ / Σ_j w_j, g_j = x_j - x_prev, w_j = max(0, cos(g_j, g_own)).
+
+    Cao et al., "FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping", NDSS 2021, in its local
+    form: the own update is the root of trust, and takes part with weight 1. Assumes that honest updates point the same
+    way. Needs `context.previous`, the own head before its latest training (without it, the zero head where all
+    begin); no f, no data. O(n d).
+    """
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Weigh each update by its agreement with the own one."""
+        xp, own = inbox.xp, inbox.own
+        previous = xp.zeros_like(own) if task.previous is None else task.previous
+        update = own - previous
+        own_norm2 = squared_norms(xp, update)[:, None]
+        along = inbox.project(update)
+        dots = along + own_norm2
+        norm2 = inbox.distances() + 2 * along + own_norm2
+        norm2 = xp.where(norm2 > 0, norm2, xp.zeros_like(norm2))
+        known = (norm2 > 0) & (own_norm2 > 0)
+        one = xp.ones_like(norm2)
+        cosine = dots / xp.where(known, xp.sqrt(norm2) * xp.sqrt(own_norm2), one)
+        trust = xp.where(known & (cosine > 0), cosine, xp.zeros_like(cosine))
+        rescale = xp.sqrt(own_norm2) / xp.sqrt(xp.where(known, norm2, one))
+        total = 1 + xp.sum(trust, axis=-1, keepdims=True)
+        models = trust * rescale / total
+        # The sum of the updates is laid out over heads: what is left of 1 stays with the previous head.
+        own_weight = 1 / total
+        rest = 1 - own_weight - xp.sum(models, axis=-1, keepdims=True)
+        head = inbox.combine(xp.concat([own_weight, models], axis=1)) + rest * previous
+        # Shares count trust, not the rescaled coefficients, so that they sum to 1 and never exceed it.
+        shares = xp.concat([own_weight, trust / total], axis=1)
+        return Verdict(head, lambda: per_class(inbox, shares), kept_or(xp, trust > 0, Reason.OPPOSED))
