@@ -19,7 +19,8 @@ def keyed_uniforms(seed: int, peers: Array, iteration: int, size: int) -> np.nda
     lanes = np.arange(size, dtype=np.uint64)
     key = _mix(_mix(np.uint64(seed & 0xFFFFFFFFFFFFFFFF)) ^ np.uint64(iteration))
     bits = _mix(_mix(ids ^ key)[:, None] + lanes[None, :] * np.uint64(0x9E3779B97F4A7C15))
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    drawn: np.ndarray[Any, Any] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return drawn
 
 
 def uniforms(rng: Any, shape: tuple[int, ...], *, like: Array) -> Array:

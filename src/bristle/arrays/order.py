@@ -37,22 +37,23 @@ def spread(xp: Any, chosen: Array, order: Array, fill: Any) -> Array:
     return take_rows(xp, xp.concat([chosen, padding], axis=1), position)
 
 
-def sort_rows(xp: Any, rows: Array, *, wanted: range | None = None) -> list[Array]:
+def sort_rows(xp: Any, rows: Array, *, wanted: range | None = None, as_set: bool = False) -> list[Array]:
     """Sort an array [n, ...] along its first axis, elementwise, and return the sorted rows.
 
     Batcher's odd-even merge sort (1968) as a network of elementwise minima and maxima: each comparator
     handles whole rows, so that it runs at vector speed in every array library, where a sort along a short
-    axis does not. Only the positions in `wanted` (all by default) need be right; comparators that do not
-    matter for them are left out. `rows` may be overwritten.
+    axis does not. Only the positions in `wanted` (all by default) need be right, or `as_set` only which values
+    they hold together; comparators that do not matter are left out. `rows` may be overwritten.
     """
     count = rows.shape[0]
     if count > LARGEST_NETWORK:
         return _sorted_by_library(xp, rows)
     wanted = range(count) if wanted is None else wanted
+    network = _network(count, wanted.start, wanted.stop, as_set)
     sorted_rows = [rows[i, ...] for i in range(count)]
     if xp is np:
-        return _run_in_place(sorted_rows, _network(count, wanted.start, wanted.stop))
-    for low, high, keep_low, keep_high in _network(count, wanted.start, wanted.stop):
+        return _run_in_place(sorted_rows, network)
+    for low, high, keep_low, keep_high in network:
         first, second = sorted_rows[low], sorted_rows[high]
         if keep_low:
             sorted_rows[low] = xp.minimum(first, second)
@@ -85,15 +86,22 @@ def _sorted_by_library(xp: Any, rows: Array) -> list[Array]:
 
 
 @lru_cache(maxsize=256)
-def _network(count: int, start: int, stop: int) -> tuple[tuple[int, int, bool, bool], ...]:
-    """Return the comparators (low, high, keep low, keep high) that positions start..stop-1 depend on."""
-    needed = set(range(start, stop))
+def _network(count: int, start: int, stop: int, as_set: bool) -> tuple[tuple[int, int, bool, bool], ...]:
+    """Return the comparators (low, high, keep low, keep high) that positions start..stop-1 depend on.
+
+    Wanted only as a set, two of these positions need no comparing with each other: their sum is the same.
+    """
+    in_set = set(range(start, stop)) if as_set else set()
+    exact = set() if as_set else set(range(start, stop))
     network = []
     for low, high in reversed(_merge_sort_network(count)):
-        keep_low, keep_high = low in needed, high in needed
+        if low in in_set and high in in_set:
+            continue
+        keep_low, keep_high = low in in_set | exact, high in in_set | exact
         if keep_low or keep_high:
             network.append((low, high, keep_low, keep_high))
-            needed |= {low, high}
+            in_set -= {low, high}
+            exact |= {low, high}
     return tuple(reversed(network))
 
 

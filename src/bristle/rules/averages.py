@@ -31,6 +31,11 @@ class FedAvg(Rule):
     O(n d).
     """
 
+    @property
+    def shows_faults(self) -> bool:
+        """Every model has a share in every coordinate: a NaN or an overflow shows in the mean."""
+        return True
+
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""
         xp, own, count = inbox.xp, inbox.own, inbox.received + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from bristle.arrays import Array, spread
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason

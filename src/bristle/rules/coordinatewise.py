@@ -6,7 +6,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bristle.arrays import Array, argsort, sort_rows
+from bristle.arrays.threads import in_parallel
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
@@ -43,7 +46,9 @@ class CoordinateWise(Rule):
         xp, own = inbox.xp, inbox.own
         everyone = xp.ones((own.shape[0], inbox.received), dtype=xp.bool, device=own.device)
         return Verdict(
-            window_mean(inbox, window), lambda: window_shares(inbox, window), kept_or(xp, everyone, Reason.NOT_USED)
+            window_mean(inbox, window),
+            lambda: window_shares(inbox, window),
+            kept_or(xp, everyone, Reason.NOT_USED),
         )
 
 
@@ -101,16 +106,14 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
     """Mean of the window's values for every coordinate [B, F]."""
     xp, count = inbox.xp, inbox.received + 1
     wanted = range(count) if window.nearest else range(window.start, window.start + window.length)
-    parts = []
-    for start, stop in inbox.blocks():
-        rows = sort_rows(xp, inbox.columns(start, stop), wanted=wanted)
+
+    def mean(block: tuple[int, int]) -> Array:
+        rows = sort_rows(xp, inbox.columns(*block), wanted=wanted, as_set=not window.nearest)
         if window.nearest:
-            parts.append(_nearest_mean(xp, rows, window.length))
-        else:
-            total = rows[wanted.start]
-            for row in rows[wanted.start + 1 : wanted.stop]:
-                total = total + row
-            parts.append(total / window.length)
+            return _nearest_mean(xp, rows, window.length)
+        return _sum(xp, rows[wanted.start : wanted.stop]) / window.length
+
+    parts = in_parallel(mean, inbox.blocks()) if xp is np else [mean(block) for block in inbox.blocks()]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
 
@@ -131,6 +134,13 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
     return xp.mean(shares, axis=-1)
 
 
+def _sum(xp: Any, rows: list[Array]) -> Array:
+    total = rows[0] + rows[1] if len(rows) > 1 else rows[0]
+    for row in rows[2:]:
+        total = np.add(total, row, out=total) if xp is np else total + row
+    return total
+
+
 def _middle(rows: list[Array]) -> Array:
     return (rows[(len(rows) - 1) // 2] + rows[len(rows) // 2]) / 2
 
@@ -138,9 +148,7 @@ def _middle(rows: list[Array]) -> Array:
 def _nearest_mean(xp: Any, rows: list[Array], length: int) -> Array:
     """Mean of the `length` sorted values nearest to the median: slide the window, keep the tightest."""
     median = _middle(rows)
-    total = rows[0]
-    for row in rows[1:length]:
-        total = total + row
+    total = _sum(xp, rows[:length])
     best_total, best_reach = total, _reach(xp, rows, 0, length, median)
     for start in range(1, len(rows) - length + 1):
         total = total + (rows[start + length - 1] - rows[start - 1])

@@ -7,6 +7,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from bristle.arrays import Array, to_numpy
 
 
@@ -103,13 +105,6 @@ class Decision:
         return f"{reason.words}: {shares.mean():.1%} of the head, at most {shares[best]:.1%} (class {best})"
 
     def __repr__(self) -> str:
-        codes, counts = _count(self.reasons)
+        codes, counts = np.unique(to_numpy(self.reasons), return_counts=True)
         told = ", ".join(f"{n} {Reason(c).name.lower()}" for c, n in zip(codes, counts, strict=True))
         return f"Decision(head={tuple(self.head.shape)}, models={tuple(self.reasons.shape)}: {told or 'none'})"
-
-
-def _count(reasons: Array) -> tuple[list[int], list[int]]:
-    import numpy as np
-
-    codes, counts = np.unique(to_numpy(reasons), return_counts=True)
-    return codes.tolist(), counts.tolist()

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from bristle.arrays import Array, namespace, squared_norms, take_rows
-
-# Columns handled at a time: 64 models of this width stay within a core's cache.
-COLUMNS = 8192
+from bristle.arrays import Array, namespace, take_rows
+from bristle.arrays.products import COLUMNS, distances_from, gram_about, mixtures_of
 
 
 @dataclass
@@ -56,6 +53,10 @@ class Inbox(ABC):
         """Weighted sum [B, F] of all heads; `weights` [B, n]."""
 
     @abstractmethod
+    def pick(self, position: Array) -> Array:
+        """Return one head for each receiver [B, F]; `position` [B]."""
+
+    @abstractmethod
     def combine_rows(self, weights: Array) -> Array:
         """Weighted sum [B, F] of all heads, class by class; `weights` [B, n, C]."""
 
@@ -71,12 +72,19 @@ class Inbox(ABC):
         """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
         return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)
 
+    def mixtures(self, matrix: Array) -> Array:
+        """Write mixtures [B, n', F] of the heads out; `matrix` [B, n', n]."""
+        xp = self.xp
+        parts = [matrix @ xp.permute_dims(self.columns(*block), (1, 0, 2)) for block in self.blocks()]
+        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
+
     def squared_distances(self) -> Array:
         """Squared Euclidean distances [B, n, n] between all heads; never negative, zero on the diagonal."""
         xp, gram = self.xp, self.gram()
         size = gram.shape[-1]
         diagonal = xp.linalg.diagonal(gram)
-        squared = diagonal[:, :, None] + diagonal[:, None, :] - 2 * gram
+        # Symmetric to the last bit, so that two heads agree on how far apart they are.
+        squared = diagonal[:, :, None] + diagonal[:, None, :] - (gram + xp.matrix_transpose(gram))
         off_diagonal = 1 - xp.eye(size, dtype=gram.dtype, device=gram.device)
         return xp.where(squared > 0, squared, xp.zeros_like(squared)) * off_diagonal
 
@@ -95,6 +103,7 @@ class ArrayInbox(Inbox):
     """Models [B, received, F] of their own for every receiver."""
 
     models: Array
+    known_distances: Array | None = None
 
     @property
     def received(self) -> int:
@@ -103,24 +112,17 @@ class ArrayInbox(Inbox):
 
     def gram(self) -> Array:
         """Inner products about the own head, so that its row is zero and near heads keep their digits."""
-        xp, (batch, received, width) = self.xp, self.models.shape
-        inner = xp.zeros((batch, received, received), dtype=self.own.dtype, device=self.own.device)
-        for start in range(0, width, COLUMNS):
-            part = slice(start, min(start + COLUMNS, width))
-            difference = self.models[:, :, part] - self.own[:, None, part]
-            inner = inner + difference @ xp.matrix_transpose(difference)
+        xp, (batch, received, _) = self.xp, self.models.shape
+        inner = gram_about(xp, self.models, self.own)
         row = xp.zeros((batch, 1, received), dtype=inner.dtype, device=inner.device)
         column = xp.zeros((batch, received + 1, 1), dtype=inner.dtype, device=inner.device)
         return xp.concat([column, xp.concat([row, inner], axis=1)], axis=2)
 
     def distances(self) -> Array:
         """Squared distance from the own head to each model."""
-        xp, own = self.xp, self.own[:, None, :]
-        # Some models at a time, so that a difference is still in the cache when it is squared.
-        turn = max(1, 32 // max(1, self.own.shape[0]))
-        turns = [(s, min(s + turn, self.received)) for s in range(0, max(self.received, 1), turn)]
-        parts = [squared_norms(xp, self.models[:, s:e, :] - own) for s, e in turns]
-        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+        if self.known_distances is None:
+            return distances_from(self.xp, self.models, self.own)
+        return self.known_distances
 
     def project(self, direction: Array) -> Array:
         """Inner product of each model's difference from the own head with `direction`."""
@@ -136,6 +138,13 @@ class ArrayInbox(Inbox):
         """Weighted sum of all heads."""
         return self.own * weights[:, :1] + (weights[:, None, 1:] @ self.models)[:, 0, :]
 
+    def pick(self, position: Array) -> Array:
+        """Return one head for each receiver."""
+        xp = self.xp
+        among = xp.where(position > 0, position - 1, xp.zeros_like(position))
+        chosen = take_rows(xp, self.models, among[:, None])[:, 0, :]
+        return xp.where(position[:, None] > 0, chosen, self.own)
+
     def combine_rows(self, weights: Array) -> Array:
         """Weighted sum of all heads, class by class."""
         xp, (batch, _, width) = self.xp, self.models.shape
@@ -145,138 +154,21 @@ class ArrayInbox(Inbox):
         models = xp.permute_dims(self._rows(self.models), (0, 2, 1, 3))
         return xp.reshape(own + (by_class @ models)[:, :, 0, :], (batch, width))
 
+    def mixtures(self, matrix: Array) -> Array:
+        """Write mixtures of the heads out."""
+        return mixtures_of(self.xp, matrix, self.own, self.models)
+
     def logits(self, features: Array) -> Array:
         """Outputs of all heads: one product per receiver."""
         xp, (batch, received, width) = self.xp, self.models.shape
         own = features @ xp.matrix_transpose(self._rows(self.own))
         rows = xp.reshape(self.models, (batch, received * self.classes, width // self.classes))
-        products = xp.reshape(
-            features @ xp.matrix_transpose(rows), (batch, features.shape[1], received, self.classes)
-        )
+        products = xp.reshape(features @ xp.matrix_transpose(rows), (batch, features.shape[1], received, self.classes))
         return xp.concat([own[:, None, :, :], xp.permute_dims(products, (0, 2, 1, 3))], axis=1)
 
     def take(self, index: Array) -> Inbox:
         """Return the inbox with some of the models."""
         return ArrayInbox(self.own, self.classes, take_rows(self.xp, self.models, index))
-
-
-@dataclass
-class SharedHeads:
-    """The heads [P, F] of a pool, and what all its receivers can share."""
-
-    heads: Array
-    centre: Array
-
-    @cached_property
-    def centred(self) -> Array:
-        """The heads about the centre."""
-        return self.heads - self.centre
-
-    @cached_property
-    def gram(self) -> Array:
-        """Inner products of all heads about the centre: one matrix [P, P] for every receiver."""
-        return self.centred @ namespace(self.heads).matrix_transpose(self.centred)
-
-
-@dataclass
-class PoolInbox(Inbox):
-    """Models that receivers share: `shared.heads` [P, F] and for each receiver `index` [B, received].
-
-    Dense by construction: its products run over the whole pool, so it serves receivers that hear a good
-    part of the pool. For sparse neighbourhoods `gathered` gives the equivalent `ArrayInbox`.
-    """
-
-    shared: SharedHeads
-    index: Array
-
-    def gathered(self) -> ArrayInbox:
-        """Copy the models out, for each receiver its own."""
-        xp, (batch, received) = self.xp, self.index.shape
-        models = xp.take(self.shared.heads, xp.reshape(self.index, (-1,)), axis=0)
-        return ArrayInbox(self.own, self.classes, xp.reshape(models, (batch, received, self.own.shape[1])))
-
-    @property
-    def received(self) -> int:
-        """How many models each receiver holds besides its own."""
-        return int(self.index.shape[1])
-
-    @cached_property
-    def _own_products(self) -> tuple[Array, Array]:
-        """Inner products about the centre: own with every head of the pool [B, P], and own with own [B]."""
-        own = self.own - self.shared.centre
-        return own @ self.xp.matrix_transpose(self.shared.centred), squared_norms(self.xp, own)
-
-    def gram(self) -> Array:
-        """Inner products gathered from the pool's one matrix."""
-        xp, (batch, received) = self.xp, self.index.shape
-        products, own = self._own_products
-        size = self.shared.heads.shape[0]
-        pairs = xp.reshape(self.index[:, :, None] * size + self.index[:, None, :], (-1,))
-        inner = xp.take(xp.reshape(self.shared.gram, (-1,)), pairs, axis=0)
-        inner = xp.reshape(inner, (batch, received, received))
-        cross = take_rows(xp, products, self.index)
-        top = xp.concat([own[:, None], cross], axis=1)[:, None, :]
-        return xp.concat([top, xp.concat([cross[:, :, None], inner], axis=2)], axis=1)
-
-    def distances(self) -> Array:
-        """Squared distance from the own head to each model."""
-        xp = self.xp
-        products, own = self._own_products
-        norms = squared_norms(xp, self.shared.centred)
-        squared = own[:, None] + norms[None, :] - 2 * products
-        squared = xp.where(squared > 0, squared, xp.zeros_like(squared))
-        return take_rows(xp, squared, self.index)
-
-    def project(self, direction: Array) -> Array:
-        """Inner product of each model's difference from the own head with `direction`."""
-        products = direction @ self.xp.matrix_transpose(self.shared.centred)
-        own = (self.own - self.shared.centre)[:, None, :] @ direction[:, :, None]
-        return take_rows(self.xp, products, self.index) - own[:, :, 0]
-
-    def columns(self, start: int, stop: int) -> Array:
-        """Copy of some coordinates, own head first."""
-        xp, (batch, received) = self.xp, self.index.shape
-        index = xp.reshape(xp.matrix_transpose(self.index), (-1,))
-        models = xp.take(self.shared.heads[:, start:stop], index, axis=0)
-        models = xp.reshape(models, (received, batch, stop - start))
-        return xp.concat([self.own[None, :, start:stop], models], axis=0)
-
-    def combine(self, weights: Array) -> Array:
-        """Weighted sum of all heads: one product over the pool."""
-        dense = self._over_pool(weights[:, 1:])
-        return self.own * weights[:, :1] + dense @ self.shared.heads
-
-    def combine_rows(self, weights: Array) -> Array:
-        """Weighted sum of all heads, class by class: one product per class over the pool."""
-        xp = self.xp
-        dense = xp.permute_dims(self._over_pool(weights[:, 1:, :]), (2, 0, 1))
-        heads = xp.permute_dims(self._rows(self.shared.heads), (1, 0, 2))
-        models = xp.permute_dims(dense @ heads, (1, 0, 2))
-        own = self._rows(self.own) * weights[:, 0, :, None]
-        return xp.reshape(own + models, self.own.shape)
-
-    def logits(self, features: Array) -> Array:
-        """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
-        xp, (batch, samples, depth) = self.xp, features.shape
-        own = features @ xp.matrix_transpose(self._rows(self.own))
-        rows = xp.reshape(self.shared.heads, (-1, depth))
-        flat = xp.reshape(features, (batch * samples, depth)) @ xp.matrix_transpose(rows)
-        outputs = xp.permute_dims(xp.reshape(flat, (batch, samples, -1, self.classes)), (0, 2, 1, 3))
-        return xp.concat([own[:, None, :, :], take_rows(xp, outputs, self.index)], axis=1)
-
-    def take(self, index: Array) -> Inbox:
-        """Return the inbox with some of the models."""
-        return PoolInbox(self.own, self.classes, self.shared, take_rows(self.xp, self.index, index))
-
-    def _over_pool(self, weights: Array) -> Array:
-        """Lay weights [B, received, ...] out over the pool [B, P, ...]; a head heard twice gets the sum."""
-        xp = self.xp
-        size = self.shared.heads.shape[0]
-        everyone = xp.arange(size, dtype=self.index.dtype, device=self.index.device)
-        heard = xp.astype(self.index[:, :, None] == everyone, weights.dtype)
-        if weights.ndim == 2:
-            return (weights[:, None, :] @ heard)[:, 0, :]
-        return xp.matrix_transpose(heard) @ weights
 
 
 @dataclass
@@ -320,6 +212,10 @@ class MixedInbox(Inbox):
         """Weighted sum of the mixtures."""
         return self.base.combine((weights[:, None, :] @ self.matrix)[:, 0, :])
 
+    def pick(self, position: Array) -> Array:
+        """Return one mixture for each receiver."""
+        return self.base.combine(take_rows(self.xp, self.matrix, position[:, None])[:, 0, :])
+
     def combine_rows(self, weights: Array) -> Array:
         """Weighted sum of the mixtures, class by class."""
         return self.base.combine_rows(self.xp.matrix_transpose(self.matrix) @ weights)
@@ -336,4 +232,3 @@ class MixedInbox(Inbox):
         rows = take_rows(self.xp, self.matrix[:, 1:, :], index)
         matrix = self.xp.concat([self.matrix[:, :1, :], rows], axis=1)
         return MixedInbox(self.own, self.classes, self.base, matrix)
-

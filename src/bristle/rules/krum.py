@@ -11,7 +11,7 @@ from bristle.rules.coordinatewise import Window, window_mean, window_shares
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count
-from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
+from bristle.rules.rule import Rule, Verdict, combination, kept_or, per_class, stay
 
 # Scores within this relative distance of the best are equal: rounding must not choose the winner.
 TIE = 1e-6
@@ -46,39 +46,52 @@ class Krum(Rule):
             return stay(inbox, Reason.TOO_FEW_MODELS)
         xp, squared = inbox.xp, inbox.squared_distances()
         scores = _scores(xp, squared, count - self.f - 2)
-        equal = scores <= xp.min(scores, axis=-1, keepdims=True) * (1 + TIE)
-        from_own = xp.where(equal, squared[:, 0, :], xp.full_like(scores, xp.inf))
-        chosen = xp.argmin(from_own, axis=-1)
+        chosen = _winner(xp, scores, squared[:, 0, :])
         everyone = xp.arange(count, dtype=chosen.dtype, device=chosen.device)
         is_chosen = chosen[:, None] == everyone
-        weights = xp.astype(is_chosen, scores.dtype)
+        head, weights = inbox.pick(chosen), xp.astype(is_chosen, scores.dtype)
         if self.with_own:
-            weights = (weights + xp.astype(everyone == 0, scores.dtype)) / 2
-        return combination(inbox, weights, kept_or(xp, is_chosen[:, 1:], Reason.NOT_CHOSEN))
+            head, weights = (head + inbox.own) / 2, (weights + xp.astype(everyone == 0, scores.dtype)) / 2
+        reasons = kept_or(xp, is_chosen[:, 1:], Reason.NOT_CHOSEN)
+        return Verdict(head, lambda: per_class(inbox, weights), reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiKrum(Rule):
-    r"""x' = mean of the m heads with the lowest Krum scores, m = n - f.
+    r"""x' = mean of the m heads with the lowest Krum scores.
 
     Blanchard et al., NIPS 2017. Assumes at most f attackers; works from n ≥ f + 3. No data, no history. O(n² d).
+
+    Parameters
+    ----------
+    f : int
+        Number of attackers to expect.
+    m : int, optional
+        How many heads to average; n - f by default, and never more than there are.
     """
 
     f: int = 4
+    m: int | None = None
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
+        if self.m is not None:
+            check_count("m", self.m, least=1)
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the heads with the lowest scores."""
         count = inbox.received + 1
         if count - self.f - 2 < 1:
             return stay(inbox, Reason.TOO_FEW_MODELS)
-        xp = inbox.xp
-        scores = _scores(xp, inbox.squared_distances(), count - self.f - 2)
-        rank = argsort(xp, argsort(xp, scores))
-        kept = rank < count - self.f
-        weights = xp.astype(kept, scores.dtype) / (count - self.f)
+        xp, squared = inbox.xp, inbox.squared_distances()
+        scores = _scores(xp, squared, count - self.f - 2)
+        # By score; equal ones, such as two heads that are each other's only neighbour, by distance from the own.
+        nearest_first = argsort(xp, squared[:, 0, :])
+        by_score = argsort(xp, take_rows(xp, scores, nearest_first))
+        rank = argsort(xp, take_rows(xp, nearest_first, by_score))
+        how_many = count - self.f if self.m is None else min(self.m, count)
+        kept = rank < how_many
+        weights = xp.astype(kept, scores.dtype) / how_many
         return combination(inbox, weights, kept_or(xp, kept[:, 1:], Reason.NOT_CHOSEN))
 
 
@@ -125,7 +138,7 @@ class Bulyan(Rule):
             among = xp.where(chosen[:, None, :], far, squared)
             scores = _scores(xp, among, max(1, count - taken - self.f - 2))
             scores = xp.where(chosen, far[:, 0, :], scores)
-            chosen = chosen | (xp.argmin(scores, axis=-1)[:, None] == everyone)
+            chosen = chosen | (_winner(xp, scores, squared[:, 0, :])[:, None] == everyone)
         return chosen
 
 
@@ -133,6 +146,12 @@ def _scores(xp: Any, squared: Array, neighbours: int) -> Array:
     """Sum of the squared distances to the nearest neighbours [B, n], each head's zero to itself left out."""
     ordered = xp.sort(squared, axis=-1)
     return xp.sum(ordered[:, :, 1 : neighbours + 1], axis=-1)
+
+
+def _winner(xp: Any, scores: Array, from_own: Array) -> Array:
+    """Return the head with the lowest score [B]; among equals the one nearest to the own head."""
+    equal = scores <= xp.min(scores, axis=-1, keepdims=True) * (1 + TIE)
+    return xp.argmin(xp.where(equal, from_own, xp.full_like(scores, xp.inf)), axis=-1)
 
 
 def _identity(xp: Any, own: Array, count: int) -> Array:

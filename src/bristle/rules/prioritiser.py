@@ -35,9 +35,7 @@ class Prioritiser:
         check_share("alpha", self.alpha)
         check_count("beta", self.beta, least=1)
 
-    def __call__(
-        self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None
-    ) -> Array:
+    def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
         """Return which of the received models [..., M] pass: a mask to hand on to the integrator."""
         call = Call.check(own, received, mask=mask, evaluation=None, claims=None, context=None)
         passes = []

@@ -10,6 +10,7 @@ from typing import Any
 from bristle.arrays import Array, Pool, spread, uniforms
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
+from bristle.rules.checks import fits
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
 
@@ -40,6 +41,11 @@ class Rule(ABC):
     @property
     def samples(self) -> bool:
         """Whether the rule draws random numbers."""
+        return False
+
+    @property
+    def shows_faults(self) -> bool:
+        """Whether one unfit model makes the answer unfit, so that checking the answer alone is enough."""
         return False
 
     def __call__(
@@ -77,11 +83,17 @@ class Rule(ABC):
         ValueError
             For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
         """
-        call = Call.check(own, received, mask=mask, evaluation=evaluation, claims=claims, context=context)
-        draws = uniforms(rng, call.models_shape, like=own) if self.samples else None
+        given: dict[str, Any] = {"mask": mask, "evaluation": evaluation, "claims": claims, "context": context}
+        decision = self._answer(Call.check(own, received, verify=not self.shows_faults, **given), context, rng)
+        if self.shows_faults and not fits(decision.head):
+            decision = self._answer(Call.check(own, received, **given), context, rng)
+        return decision
+
+    def _answer(self, call: Call, context: Context | None, rng: Any) -> Decision:
+        draws = uniforms(rng, call.models_shape, like=call.own) if self.samples else None
         parts = [(part, self._verdict(part.inbox, part.task)) for part in call.parts(draws)]
         return Decision(
-            head=call.restore([verdict.head for _, verdict in parts], (own.shape[-2], own.shape[-1])),
+            head=call.restore([verdict.head for _, verdict in parts], call.head_shape),
             weights=lambda: call.restore([_weights(part, verdict) for part, verdict in parts]),
             reasons=call.restore([_reasons(part, verdict) for part, verdict in parts]),
             state=None if context is None else context.state,

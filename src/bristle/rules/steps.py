@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bristle.arrays import Array, argsort, take_rows
-from bristle.rules.call import Task
+from bristle.arrays import Array, Pool, argsort, take_rows, uniforms
+from bristle.arrays.products import pull_in
+from bristle.rules.call import Call, Task
 from bristle.rules.decision import Reason
-from bristle.rules.inbox import Inbox
+from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.parameters import check_count, check_positive
 from bristle.rules.rule import Rule, Verdict, stay
 
@@ -26,6 +27,22 @@ class Step(ABC):
     @abstractmethod
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return the mixtures [B, n', n]: each row sums to 1, row 0 stands for the own head."""
+
+    def mixtures(self, inbox: Inbox, task: Task) -> Array:
+        """Return the mixtures written out [B, n', F]."""
+        return inbox.mixtures(self.matrix(inbox, task))
+
+    def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
+        """Return the mixtures themselves [..., n', C, D], the one that stands for the own head first.
+
+        For those who want the step alone; in a chain nothing is written out.
+        """
+        call = Call.check(own, received, mask=mask, evaluation=None, claims=None, context=None)
+        draws = uniforms(rng, call.models_shape, like=own) if self.samples else None
+        parts = [self.mixtures(part.inbox, part.task) for part in call.parts(draws)]
+        if len({part.shape[1] for part in parts}) > 1:
+            raise ValueError("receivers with different numbers of usable models; call the step for each, or use chain")
+        return call.restore(parts, (int(parts[0].shape[1]), own.shape[-2], own.shape[-1]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +130,23 @@ class Clipping(Step):
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head pulled towards the own one."""
         xp, own = inbox.xp, inbox.own
-        distance = xp.sqrt(inbox.distances())
-        radius = self._radius(inbox, distance)
-        outside = distance > radius
-        shrink = xp.where(outside, radius / xp.where(outside, distance, xp.ones_like(distance)), 1.0)
+        shrink = self._shrink(inbox)
         scale = xp.concat([xp.ones((own.shape[0], 1), dtype=own.dtype, device=own.device), shrink], axis=1)
         eye = xp.eye(scale.shape[1], dtype=own.dtype, device=own.device)
         return scale[:, :, None] * eye + (1 - scale)[:, :, None] * eye[:1, :]
+
+    def mixtures(self, inbox: Inbox, task: Task) -> Array:
+        """Return the clipped heads; most of the matrix is zero, so models are moved one by one."""
+        if isinstance(inbox, ArrayInbox):
+            return pull_in(inbox.xp, inbox.own, inbox.models, self._shrink(inbox))
+        return super().mixtures(inbox, task)
+
+    def _shrink(self, inbox: Inbox) -> Array:
+        xp, distance = inbox.xp, inbox.xp.sqrt(inbox.distances())
+        radius = self._radius(inbox, distance)
+        outside = distance > radius
+        one = xp.ones_like(distance)
+        return xp.where(outside, radius / xp.where(outside, distance, one), one)
 
     def _radius(self, inbox: Inbox, distance: Array) -> Array:
         xp = inbox.xp

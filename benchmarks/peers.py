@@ -1,0 +1,155 @@
+"""ByzFL and ByzPy, brought to the same call as our rules, to compare results and speed.
+
+`make peers` installs them beside the project, without their dependencies. ByzFL's own `__init__` imports its whole
+benchmark suite (torchvision, seaborn, ...), so only its aggregators are loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bristle import rules
+from bristle.rules import Rule, Step
+
+Vectors = np.ndarray[Any, Any]
+Aggregator = Callable[[Any], Any]
+FOLDER = Path(__file__).resolve().parent.parent / ".peers"
+
+
+def available() -> bool:
+    """Tell whether `make peers` has been run."""
+    return (FOLDER / "byzfl").is_dir() and (FOLDER / "byzpy").is_dir()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One rule in three libraries.
+
+    `shift` says about which point of the vectors [n, d] the others work where ours works about the own head
+    or the mean: they are given vectors - shift, and the shift is added to their answer.
+    `differs` names what they do otherwise than published, where the results cannot be equal.
+    """
+
+    name: str
+    ours: Rule | Step
+    byzfl: Aggregator | None = None
+    byzpy: Aggregator | None = None
+    shift: Callable[[Vectors], Any] = lambda vectors: np.zeros_like(vectors[0])
+    differs: str = ""
+
+
+def comparisons(count: int, f: int, tau: float) -> list[Comparison]:
+    """Return every rule that ByzFL 0.0.11 or ByzPy 0.1.4 has as well, set up for `count` vectors."""
+    fl, py = _load()
+
+    def own(vectors: Vectors) -> Any:
+        return vectors[0]
+
+    def mean(vectors: Vectors) -> Any:
+        return vectors.mean(axis=0)
+
+    neighbours = "sums n-f-1 neighbours, the publication n-f-2"
+    return [
+        Comparison("fedavg", rules.FedAvg(), fl.Average()),
+        Comparison(
+            "median", rules.Median(), fl.Median(), py.median.CoordinateWiseMedian().aggregate,
+            differs="" if count % 2 else "ByzPy takes the lower of the middle two",
+        ),
+        Comparison(
+            "trimmed-mean", rules.TrimmedMean(f=f), fl.TrMean(f=f),
+            py.trimmed_mean.CoordinateWiseTrimmedMean(f=f).aggregate,
+        ),
+        Comparison(
+            "mean-around-median", rules.MeanAroundMedian(f=f), fl.Meamed(f=f),
+            py.mean_of_medians.MeanOfMedians(f=f).aggregate,
+            differs="" if count % 2 else "ByzPy measures from the lower of the middle two",
+        ),
+        Comparison(
+            "krum", rules.Krum(f=f), fl.Krum(f=f), py.krum.Krum(f=f).aggregate, differs=neighbours
+        ),
+        Comparison(
+            "krum, as many neighbours as theirs",
+            rules.Krum(f=f - 1), fl.Krum(f=f), py.krum.Krum(f=f).aggregate,
+        ),
+        Comparison(
+            "multi-krum", rules.MultiKrum(f=f), fl.MultiKrum(f=f),
+            py.krum.MultiKrum(f=f, q=count - f).aggregate, differs=neighbours,
+        ),
+        Comparison(
+            "multi-krum, as many neighbours as theirs", rules.MultiKrum(f=f - 1, m=count - f), fl.MultiKrum(f=f),
+            py.krum.MultiKrum(f=f, q=count - f).aggregate,
+        ),
+        Comparison(
+            "geometric-median", rules.GeometricMedian(nu=0.1, iterations=3), fl.GeometricMedian(nu=0.1, T=3),
+            py.geometric_median.GeometricMedian(tol=1e-30, max_iter=3, eps=0.1, init="mean").aggregate, shift=mean,
+        ),
+        Comparison(
+            "centered-clipping", rules.CenteredClipping(tau=tau, iterations=10),
+            # A new one each time: it would start from where it ended.
+            lambda vectors: fl.CenteredClipping(L=10, tau=tau)(vectors),  # noqa: PLW0108
+            py.center_clipping.CenteredClipping(c_tau=tau, M=10, init="zero").aggregate, shift=own,
+        ),
+        Comparison(
+            "nearest-neighbour-averaging", rules.NearestNeighbourAveraging(f=f), fl.MoNNA(f=f, idx=0),
+            py.monna.MoNNA(f=f, reference_index=0).aggregate,
+        ),
+        Comparison(
+            "nearest-neighbour-mixing", rules.NearestNeighbourMixing(f=f), fl.NNM(f=f),
+            py.nnm.NearestNeighborMixing(f=f).pre_aggregate,
+        ),
+        Comparison(
+            "clipping (static)", rules.Clipping(tau=tau), lambda vectors: fl.Clipping(c=tau)(_copy(vectors)),
+            py.clipping.Clipping(threshold=tau).pre_aggregate, shift=own,
+        ),
+        Comparison(
+            "clipping (ARC)", rules.Clipping(f=f), lambda vectors: fl.ARC(f=f)(_copy(vectors)),
+            py.arc.ARC(f=f).pre_aggregate, shift=own,
+        ),
+    ]  # fmt: skip
+
+
+def run_ours(rule: Rule | Step, vectors: Vectors, classes: int) -> Vectors:
+    """Apply a rule of ours to vectors [n, d]: the first is the own head."""
+    heads = vectors.reshape(len(vectors), classes, -1)
+    answer = rule(heads[0], heads[1:])
+    return np.asarray(answer if isinstance(rule, Step) else answer.head)
+
+
+def _copy(vectors: Any) -> Any:
+    """ByzFL clips its argument in place."""
+    return vectors.clone() if hasattr(vectors, "clone") else vectors.copy()
+
+
+def _load() -> tuple[Any, Any]:
+    if not available():
+        raise FileNotFoundError(f"{FOLDER.name}/ is missing; run `make peers` first")
+    if str(FOLDER) not in sys.path:
+        sys.path.append(str(FOLDER))
+    if "byzfl" not in sys.modules:
+        package = types.ModuleType("byzfl")
+        package.__path__ = [str(FOLDER / "byzfl")]
+        sys.modules["byzfl"] = package
+    modules = {
+        name: import_module(f"byzpy.{folder}.{name}")
+        for folder, name in (
+            ("aggregators.coordinate_wise", "median"),
+            ("aggregators.coordinate_wise", "trimmed_mean"),
+            ("aggregators.coordinate_wise", "mean_of_medians"),
+            ("aggregators.geometric_wise", "krum"),
+            ("aggregators.geometric_wise", "geometric_median"),
+            ("aggregators.geometric_wise", "monna"),
+            ("aggregators.norm_wise", "center_clipping"),
+            ("pre_aggregators", "nnm"),
+            ("pre_aggregators", "clipping"),
+            ("pre_aggregators", "arc"),
+        )
+    }
+    return import_module("byzfl.aggregators"), types.SimpleNamespace(**modules)

@@ -1,0 +1,151 @@
+"""Our rules against ByzFL 0.0.11 and ByzPy 0.1.4: equal results, and how long they take.
+
+    make bench            (or: python benchmarks/rules.py [--quick] [--out docs/benchmarks-rules.md])
+
+Every library gets the same numbers in one run, in the form that suits it best: ByzFL the faster of a NumPy array and a
+torch tensor, ByzPy the list of torch tensors that it asks for. Contenders take turns; medians count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bristle import Bristle, Evaluation, Pool, rules
+from peers import Comparison, comparisons, run_ours
+from timing import take_turns
+
+SIZES = ((10, 8_000, 10, 4), (64, 65_536, 16, 8), (256, 65_536, 16, 32))
+TAU = 40.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few turns of the two smaller sizes")
+    parser.add_argument("--out", type=Path, help="write the tables to this Markdown file as well")
+    options = parser.parse_args()
+    seconds = 0.1 if options.quick else 1.0
+    lines = list(report(SIZES[:2] if options.quick else SIZES, seconds))
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
+        print(f"\nwritten to {options.out}")
+
+
+def report(sizes: tuple[tuple[int, int, int, int], ...], seconds: float) -> Iterator[str]:
+    def say(line: str) -> str:
+        print(line, flush=True)
+        return line
+
+    yield say("# Rules: latency and agreement\n")
+    yield say(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"torch {torch.__version__} ({torch.get_num_threads()} threads), float32. Milliseconds, medians of calls in "
+        "turn. Made by `make bench`.\n"
+    )
+    for count, size, classes, f in sizes:
+        yield say(f"## {count} models of {size:,} parameters, f = {f}\n")
+        yield say("| rule | Bristle | ByzFL | ByzPy | ByzFL / Bristle | better of both / Bristle | same result |")
+        yield say("|---|---|---|---|---|---|---|")
+        rng = np.random.default_rng(count)
+        vectors = rng.standard_normal((count, size)).astype(np.float32)
+        for comparison in comparisons(count, f, TAU * (size / 8_000) ** 0.5):
+            yield say(row(comparison, vectors, classes, seconds))
+        yield say("")
+    yield from pools(say, seconds)
+    yield from bristle_cost(say, seconds)
+
+
+def row(comparison: Comparison, vectors: np.ndarray[Any, Any], classes: int, seconds: float) -> str:
+    shift = comparison.shift(vectors)
+    array = vectors - shift
+    tensor = torch.from_numpy(array)
+    tensors = list(tensor)
+    contenders: dict[str, Callable[[], object]] = {"ours": lambda: run_ours(comparison.ours, vectors, classes)}
+    byzfl, byzpy = comparison.byzfl, comparison.byzpy
+    if byzfl is not None:
+        contenders["byzfl"] = lambda: byzfl(array)
+        contenders["byzfl, torch"] = lambda: byzfl(tensor)
+    if byzpy is not None:
+        contenders["byzpy"] = lambda: byzpy(tensors)
+    ours = run_ours(comparison.ours, vectors, classes).reshape(-1, vectors.shape[1])
+    agreement = []
+    for name, library in (("ByzFL", byzfl), ("ByzPy", byzpy)):
+        if library is not None:
+            theirs = _as_matrix(library(array if name == "ByzFL" else tensors)) + shift
+            error = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+            agreement.append(f"{name} {error:.0e}" if error > 1e-5 else f"{name} yes")
+    times = take_turns(contenders, seconds=seconds)
+    fl = min((t for name, t in times.items() if name.startswith("byzfl")), default=float("nan"))
+    py = times.get("byzpy", float("nan"))
+    better = np.nanmin([fl, py])
+    note = f" ({comparison.differs})" if comparison.differs else ""
+    return (
+        f"| {comparison.name} | {times['ours']:.3g} | {fl:.3g} | {py:.3g} | {fl / times['ours']:.1f} | "
+        f"{better / times['ours']:.1f} | {', '.join(agreement)}{note} |"
+    )
+
+
+def pools(say: Callable[[str], str], seconds: float) -> Iterator[str]:
+    """10 receivers that hear the same 15 senders, at once and one after another."""
+    yield say("## 10 receivers of one pool of 15 heads (10 x 800) at once, against a loop over receivers\n")
+    yield say("| rule | at once | loop | loop / at once |")
+    yield say("|---|---|---|---|")
+    rng = np.random.default_rng(0)
+    heads = rng.standard_normal((15, 10, 800)).astype(np.float32)
+    own = heads[:10]
+    index = np.array([[j for j in range(15) if j != i] for i in range(10)])
+    features = rng.standard_normal((10, 40, 800)).astype(np.float32)
+    labels = np.tile(np.repeat(np.arange(4), 10), (10, 1))
+    for name in rules.names():
+        rule = rules.create(name, **({"f": 2} if name == "bulyan" else {}))
+        assert isinstance(rule, rules.Rule)
+
+        def at_once(rule: rules.Rule = rule) -> object:
+            return rule(own, Pool(heads, index), evaluation=Evaluation(features, labels), rng=rng)
+
+        def loop(rule: rules.Rule = rule) -> object:
+            return [
+                rule(own[i], heads[index[i]], evaluation=Evaluation(features[i], labels[i]), rng=rng) for i in range(10)
+            ]
+
+        times = take_turns({"at once": at_once, "loop": loop}, seconds=seconds)
+        ratio = times["loop"] / times["at once"]
+        yield say(f"| {name} | {times['at once']:.3g} | {times['loop']:.3g} | {ratio:.1f} |")
+    yield say("")
+
+
+def bristle_cost(say: Callable[[str], str], seconds: float) -> Iterator[str]:
+    """What Bristle costs against the number of received models."""
+    yield say("## Bristle against the number of received heads (10 x 800, 40 held-out samples, beta = 30)\n")
+    yield say("| received | milliseconds | against 30 |")
+    yield say("|---|---|---|")
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((40, 800)).astype(np.float32)
+    evaluation = Evaluation(features, np.repeat(np.arange(4), 10))
+    own = rng.standard_normal((10, 800)).astype(np.float32)
+    heads = rng.standard_normal((1000, 10, 800)).astype(np.float32)
+    counts = (1, 3, 10, 30, 31, 100, 300, 1000)
+    rule = Bristle()
+    contenders = {
+        str(count): lambda count=count: rule(own, heads[:count], evaluation=evaluation, rng=rng) for count in counts
+    }
+    times = take_turns(contenders, seconds=seconds)
+    for count in counts:
+        yield say(f"| {count} | {times[str(count)]:.3g} | {times[str(count)] / times['30']:.2f} |")
+
+
+def _as_matrix(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return np.stack([np.asarray(vector) for vector in answer])
+    return np.atleast_2d(np.asarray(answer))
+
+
+if __name__ == "__main__":
+    main()

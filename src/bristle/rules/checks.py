@@ -1,0 +1,167 @@
+"""What a rule insists on before it gets to work; each mistake is one ValueError that says what to change."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from bristle.arrays import Array, Pool, namespace, squared_norms
+from bristle.arrays.namespace import is_array
+from bristle.learning.metrics import Evaluation
+from bristle.rules.decision import Reason
+
+# A head with a larger norm is refused: its square, and sums of such squares, must fit a 32-bit float.
+LARGEST_NORM = 1e15
+
+
+def same_library(own: Array, heads: Array) -> Any:
+    """Insist on arrays of one library, and return its namespace."""
+    for name, array in (("own", own), ("received", heads)):
+        if not is_array(array):
+            raise ValueError(
+                f"{name} must be an array (NumPy, torch, ...), not {type(array).__name__}; "
+                "strangers' arrays go through rules.stack(own, heads) first"
+            )
+    try:
+        return namespace(own, heads)
+    except TypeError:
+        raise ValueError(
+            f"own and received must come from one array library, not {type(own).__name__} and {type(heads).__name__}"
+        ) from None
+
+
+def check_floats(xp: Any, own: Array, heads: Array) -> None:
+    """Insist on 32- or 64-bit floats, the same in own and received."""
+    if own.dtype not in (xp.float32, xp.float64):
+        raise ValueError(f"own must be of type float32 or float64, not {own.dtype}; convert it first")
+    if heads.dtype != own.dtype:
+        raise ValueError(f"received is of type {heads.dtype}, own of type {own.dtype}; convert one of them")
+
+
+def check_array(received: Array, batch: tuple[int, ...], head: tuple[int, int]) -> int:
+    """Insist on received heads [..., M, C, D] that go with own, and return M."""
+    shape = tuple(received.shape)
+    if len(shape) != len(batch) + 3 or shape[: len(batch)] != batch or shape[-2:] != tuple(head):
+        expected = ", ".join(map(str, (*batch, "models", *head)))
+        raise ValueError(f"received has shape {shape}, but own calls for ({expected})")
+    return int(shape[-3])
+
+
+def check_pool(xp: Any, pool: Pool, batch: tuple[int, ...], head: tuple[int, int]) -> int:
+    """Insist on a pool that goes with own, and return M."""
+    if pool.heads.ndim != 3 or tuple(pool.heads.shape[1:]) != tuple(head):
+        expected = ", ".join(map(str, ("heads", *head)))
+        raise ValueError(f"the pool's heads have shape {tuple(pool.heads.shape)}, but own calls for ({expected})")
+    index = pool.index
+    if not is_array(index) or not xp.isdtype(index.dtype, "integral"):
+        raise ValueError("the pool's index must be an array of integers, of the same library as its heads")
+    if tuple(index.shape[:-1]) != batch or index.ndim == 0:
+        raise ValueError(f"the pool's index has shape {tuple(index.shape)}, but own calls for {(*batch, 'models')}")
+    if prod(index.shape) and not bool(xp.all((index >= 0) & (index < pool.heads.shape[0]))):
+        raise ValueError(f"the pool's index points outside its {pool.heads.shape[0]} heads; mask absent models")
+    return int(index.shape[-1])
+
+
+def take_flags(xp: Any, flags: Array, index: Array) -> Array:
+    """Gather one flag per head of a pool [P] for every receiver [B, M]."""
+    return xp.reshape(xp.take(flags, xp.reshape(index, (-1,)), axis=0), index.shape)
+
+
+def centre_of(xp: Any, own: Array) -> Array:
+    """Return the point about which a pool's inner products are taken: an own head, never a stranger's.
+
+    About a mean over strangers, one huge head would cost the others all their digits.
+    """
+    return own[0, :] if own.shape[0] else xp.zeros((own.shape[1],), dtype=own.dtype, device=own.device)
+
+
+def fits(heads: Array) -> bool:
+    """Tell whether all heads [..., C, D] are finite and small enough to compute with."""
+    xp = namespace(heads)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = squared_norms(xp, xp.reshape(heads, (*heads.shape[:-2], -1)))
+        return bool(xp.all(norms <= LARGEST_NORM**2))
+
+
+def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
+    """Replace heads that are unfit by zeros, since even with weight 0 a NaN would spread in a product."""
+    if fit is None or bool(xp.all(fit)):
+        return heads
+    return xp.where(fit[:, None], heads, xp.zeros_like(heads))
+
+
+def check_mask(xp: Any, mask: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """Insist on a boolean mask [..., M], and flatten it."""
+    if mask is None:
+        return None
+    if not is_array(mask) or mask.dtype != xp.bool or tuple(mask.shape) != shape:
+        found = f"{mask.dtype} of shape {tuple(mask.shape)}" if is_array(mask) else type(mask).__name__
+        raise ValueError(f"mask must be a boolean array of shape {shape}, not {found}")
+    return xp.reshape(mask, (prod(shape[:-1]), shape[-1]))
+
+
+def refusals_of(
+    xp: Any, mask: Array | None, flat: Array, heads_fit: Array | None, index: Array | None
+) -> tuple[Array | None, Array | None]:
+    """Return which models are usable [B, M] and the reasons for the others, or None where all are."""
+    unfit = heads_fit is not None and not bool(xp.all(heads_fit))
+    if not unfit and (mask is None or bool(xp.all(mask))):
+        return None, None
+    if not unfit:
+        assert mask is not None
+        return mask, xp.full_like(mask, int(Reason.ABSENT), dtype=xp.int8)
+    finite = xp.all(xp.isfinite(flat), axis=-1)
+    finite = finite if index is None else take_flags(xp, finite, index)
+    usable = heads_fit if index is None else take_flags(xp, heads_fit, index)
+    refusals = xp.where(finite, _code(xp, Reason.TOO_LARGE, flat), _code(xp, Reason.NOT_FINITE, flat))
+    if mask is None:
+        return usable, refusals
+    return usable & mask, xp.where(mask, refusals, _code(xp, Reason.ABSENT, flat))
+
+
+def _code(xp: Any, reason: Reason, like: Array) -> Array:
+    return xp.asarray(int(reason), dtype=xp.int8, device=like.device)
+
+
+def check_previous(xp: Any, previous: Array, own: Array, size: int) -> Array:
+    """Insist on a finite head like the own one, and flatten it."""
+    if not is_array(previous) or tuple(previous.shape) != tuple(own.shape) or previous.dtype != own.dtype:
+        raise ValueError(f"context.previous must be an array like own, {tuple(own.shape)} of type {own.dtype}")
+    previous = xp.reshape(previous, (size, own.shape[-2] * own.shape[-1]))
+    if not bool(xp.all(squared_norms(xp, previous) <= LARGEST_NORM**2)):
+        raise ValueError("context.previous holds values that are not finite or beyond 1e15")
+    return previous
+
+
+def check_evaluation(
+    xp: Any, evaluation: Evaluation, batch: tuple[int, ...], classes: int, own: Array, depth: int
+) -> Evaluation:
+    """Insist on samples that go with own, and flatten them."""
+    features, labels = evaluation.features, evaluation.labels
+    if not is_array(features) or not is_array(labels):
+        raise ValueError("evaluation needs arrays: Evaluation(features [..., T, D], labels [..., T])")
+    samples = features.shape[-2] if features.ndim >= 2 else 0
+    if tuple(features.shape) != (*batch, samples, depth) or tuple(labels.shape) != (*batch, samples):
+        raise ValueError(
+            f"evaluation holds features {tuple(features.shape)} and labels {tuple(labels.shape)}, but own calls "
+            f"for {(*batch, 'samples', depth)} and {(*batch, 'samples')}"
+        )
+    if not xp.isdtype(labels.dtype, "integral"):
+        raise ValueError(f"evaluation labels must be integers, not {labels.dtype}")
+    if prod(labels.shape) and not bool(xp.all((labels >= -1) & (labels < classes))):
+        raise ValueError(f"evaluation labels must lie between 0 and {classes - 1}, or be -1 for padding")
+    features = xp.astype(features, own.dtype, copy=False)
+    if not bool(xp.all(squared_norms(xp, features) <= LARGEST_NORM**2)):
+        raise ValueError("evaluation features hold values that are not finite or beyond 1e15")
+    size = prod(batch)
+    return Evaluation(xp.reshape(features, (size, samples, depth)), xp.reshape(labels, (size, samples)))
+
+
+def check_shape(name: str, values: Array, shape: tuple[int, ...]) -> Array:
+    """Insist on an array of `shape`."""
+    if not is_array(values) or tuple(values.shape) != shape:
+        found = tuple(values.shape) if is_array(values) else type(values).__name__
+        raise ValueError(f"{name} must be an array of shape {shape}, not {found}")
+    return values

@@ -1,0 +1,135 @@
+"""The inbox of receivers that share a pool of heads: what all can share is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from bristle.arrays import Array, namespace, squared_norms, take_rows
+from bristle.rules.inbox import ArrayInbox, Inbox
+
+
+@dataclass
+class SharedHeads:
+    """The heads [P, F] of a pool, and what all its receivers can share."""
+
+    heads: Array
+    centre: Array
+
+    @cached_property
+    def centred(self) -> Array:
+        """The heads about the centre."""
+        return self.heads - self.centre
+
+    @cached_property
+    def gram(self) -> Array:
+        """Inner products of all heads about the centre: one matrix [P, P] for every receiver."""
+        return self.centred @ namespace(self.heads).matrix_transpose(self.centred)
+
+
+@dataclass
+class PoolInbox(Inbox):
+    """Models that receivers share: `shared.heads` [P, F] and for each receiver `index` [B, received].
+
+    Dense by construction: its products run over the whole pool, so it serves receivers that hear a good
+    part of the pool. For sparse neighbourhoods `gathered` gives the equivalent `ArrayInbox`.
+    """
+
+    shared: SharedHeads
+    index: Array
+
+    def gathered(self) -> ArrayInbox:
+        """Copy the models out, for each receiver its own."""
+        xp, (batch, received) = self.xp, self.index.shape
+        models = xp.take(self.shared.heads, xp.reshape(self.index, (-1,)), axis=0)
+        return ArrayInbox(self.own, self.classes, xp.reshape(models, (batch, received, self.own.shape[1])))
+
+    @property
+    def received(self) -> int:
+        """How many models each receiver holds besides its own."""
+        return int(self.index.shape[1])
+
+    @cached_property
+    def _own_products(self) -> tuple[Array, Array]:
+        """Inner products about the centre: own with every head of the pool [B, P], and own with own [B]."""
+        own = self.own - self.shared.centre
+        return own @ self.xp.matrix_transpose(self.shared.centred), squared_norms(self.xp, own)
+
+    def gram(self) -> Array:
+        """Inner products gathered from the pool's one matrix."""
+        xp, (batch, received) = self.xp, self.index.shape
+        products, own = self._own_products
+        size = self.shared.heads.shape[0]
+        pairs = xp.reshape(self.index[:, :, None] * size + self.index[:, None, :], (-1,))
+        inner = xp.take(xp.reshape(self.shared.gram, (-1,)), pairs, axis=0)
+        inner = xp.reshape(inner, (batch, received, received))
+        cross = take_rows(xp, products, self.index)
+        top = xp.concat([own[:, None], cross], axis=1)[:, None, :]
+        return xp.concat([top, xp.concat([cross[:, :, None], inner], axis=2)], axis=1)
+
+    def distances(self) -> Array:
+        """Squared distance from the own head to each model."""
+        xp = self.xp
+        products, own = self._own_products
+        norms = squared_norms(xp, self.shared.centred)
+        squared = own[:, None] + norms[None, :] - 2 * products
+        squared = xp.where(squared > 0, squared, xp.zeros_like(squared))
+        return take_rows(xp, squared, self.index)
+
+    def project(self, direction: Array) -> Array:
+        """Inner product of each model's difference from the own head with `direction`."""
+        products = direction @ self.xp.matrix_transpose(self.shared.centred)
+        own = (self.own - self.shared.centre)[:, None, :] @ direction[:, :, None]
+        return take_rows(self.xp, products, self.index) - own[:, :, 0]
+
+    def columns(self, start: int, stop: int) -> Array:
+        """Copy of some coordinates, own head first."""
+        xp, (batch, received) = self.xp, self.index.shape
+        index = xp.reshape(xp.matrix_transpose(self.index), (-1,))
+        models = xp.take(self.shared.heads[:, start:stop], index, axis=0)
+        models = xp.reshape(models, (received, batch, stop - start))
+        return xp.concat([self.own[None, :, start:stop], models], axis=0)
+
+    def combine(self, weights: Array) -> Array:
+        """Weighted sum of all heads: one product over the pool."""
+        dense = self._over_pool(weights[:, 1:])
+        return self.own * weights[:, :1] + dense @ self.shared.heads
+
+    def pick(self, position: Array) -> Array:
+        """Return one head for each receiver."""
+        xp = self.xp
+        among = xp.where(position > 0, position - 1, xp.zeros_like(position))
+        heads = xp.take(self.shared.heads, take_rows(xp, self.index, among[:, None])[:, 0], axis=0)
+        return xp.where(position[:, None] > 0, heads, self.own)
+
+    def combine_rows(self, weights: Array) -> Array:
+        """Weighted sum of all heads, class by class: one product per class over the pool."""
+        xp = self.xp
+        dense = xp.permute_dims(self._over_pool(weights[:, 1:, :]), (2, 0, 1))
+        heads = xp.permute_dims(self._rows(self.shared.heads), (1, 0, 2))
+        models = xp.permute_dims(dense @ heads, (1, 0, 2))
+        own = self._rows(self.own) * weights[:, 0, :, None]
+        return xp.reshape(own + models, self.own.shape)
+
+    def logits(self, features: Array) -> Array:
+        """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
+        xp, (batch, samples, depth) = self.xp, features.shape
+        own = features @ xp.matrix_transpose(self._rows(self.own))
+        rows = xp.reshape(self.shared.heads, (-1, depth))
+        flat = xp.reshape(features, (batch * samples, depth)) @ xp.matrix_transpose(rows)
+        outputs = xp.permute_dims(xp.reshape(flat, (batch, samples, -1, self.classes)), (0, 2, 1, 3))
+        return xp.concat([own[:, None, :, :], take_rows(xp, outputs, self.index)], axis=1)
+
+    def take(self, index: Array) -> Inbox:
+        """Return the inbox with some of the models."""
+        return PoolInbox(self.own, self.classes, self.shared, take_rows(self.xp, self.index, index))
+
+    def _over_pool(self, weights: Array) -> Array:
+        """Lay weights [B, received, ...] out over the pool [B, P, ...]; a head heard twice gets the sum."""
+        xp = self.xp
+        size = self.shared.heads.shape[0]
+        everyone = xp.arange(size, dtype=self.index.dtype, device=self.index.device)
+        heard = xp.astype(self.index[:, :, None] == everyone, weights.dtype)
+        if weights.ndim == 2:
+            return (weights[:, None, :] @ heard)[:, 0, :]
+        return xp.matrix_transpose(heard) @ weights
