@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bristle.arrays import Array, Pool, spread, uniforms
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
@@ -84,10 +86,12 @@ class Rule(ABC):
             For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
         """
         given: dict[str, Any] = {"mask": mask, "evaluation": evaluation, "claims": claims, "context": context}
-        decision = self._answer(Call.check(own, received, verify=not self.shows_faults, **given), context, rng)
-        if self.shows_faults and not fits(decision.head):
-            decision = self._answer(Call.check(own, received, **given), context, rng)
-        return decision
+        if self.shows_faults:
+            with np.errstate(over="ignore", invalid="ignore"):
+                decision = self._answer(Call.check(own, received, verify=False, **given), context, rng)
+            if fits(decision.head):
+                return decision
+        return self._answer(Call.check(own, received, **given), context, rng)
 
     def _answer(self, call: Call, context: Context | None, rng: Any) -> Decision:
         draws = uniforms(rng, call.models_shape, like=call.own) if self.samples else None

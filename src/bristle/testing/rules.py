@@ -1,0 +1,269 @@
+"""What every rule promises, as one check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from bristle.arrays import Array, Pool, to_numpy
+from bristle.learning.metrics import Evaluation
+from bristle.rules import Context, Decision, Reason, Rule
+
+TOLERANCE = 1e-8
+CLASSES, FEATURES, RECEIVERS, SAMPLES = 4, 6, 3, 36
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Random inputs for a call with a batch of receivers."""
+
+    own: Array
+    received: Array
+    mask: Array | None
+    features: Array
+    labels: Array
+    previous: Array
+    draws: Array
+    claims: Array
+
+    def call(self, rule: Rule, received: Any = None) -> Decision:
+        """Call the rule with everything that a rule may be given."""
+        return rule(
+            self.own,
+            self.received if received is None else received,
+            mask=self.mask,
+            evaluation=Evaluation(self.features, self.labels),
+            claims=self.claims,
+            context=Context(iteration=3, total=10, previous=self.previous),
+            rng=self.draws,
+        )
+
+    def receiver(self, i: int) -> Scene:
+        """Return the same inputs for one receiver, without the batch axis."""
+        return self.map(lambda array: array[i, ...])
+
+    def models(self, index: Any) -> Scene:
+        """Return the same inputs with only the models at `index`, in that order."""
+        mask = None if self.mask is None else self.mask[:, index]
+        return replace(
+            self,
+            received=self.received[:, index],
+            draws=self.draws[:, index],
+            claims=self.claims[:, index],
+            mask=mask,
+        )
+
+    def map(self, change: Callable[[Array], Array]) -> Scene:
+        """Apply `change` to every array."""
+        return Scene(**{name: None if array is None else change(array) for name, array in vars(self).items()})
+
+
+def check_rule(rule: Rule, *, seed: int = 0) -> None:
+    """Check that a rule keeps what all rules promise; an AssertionError says what it does not keep.
+
+    Deterministic; batched equals looped; a pool equals an array; the order of senders changes nothing; absent,
+    non-finite and huge models change nothing and carry a reason; no models, one model and too few models leave a
+    finite head; weights are shares; inputs stay as they are; NumPy equals torch and the strict array API where
+    installed; a caller's mistake is a ValueError; a rule told to expect f attackers holds against f.
+    """
+    rng = np.random.default_rng(seed)
+    scene = _scene(rng, models=max(12, 4 * _expected_attackers(rule) + 6))
+    answer = scene.call(rule)
+    _check_answer(scene, answer)
+    _check_unchanged_and_repeatable(rule, scene, answer)
+    _check_batch_and_pool(rule, scene, answer)
+    _check_order(rule, scene, answer, rng)
+    _check_refusals(rule, scene)
+    _check_few_models(rule, scene)
+    _check_mistakes(rule, scene)
+    _check_libraries(rule, scene, answer)
+    _check_breakdown(rule, rng)
+
+
+def _expected_attackers(rule: Rule) -> int:
+    return int(vars(rule).get("f") or 0)
+
+
+def _scene(rng: np.random.Generator, *, models: int) -> Scene:
+    truth = rng.standard_normal((CLASSES, FEATURES))
+    labels = np.repeat(np.arange(3), SAMPLES // 3)  # Three classes can be tested, one cannot.
+    features = truth[labels] + rng.standard_normal((RECEIVERS, SAMPLES, FEATURES))
+    own = truth + rng.standard_normal((RECEIVERS, CLASSES, FEATURES))
+    noise = rng.uniform(0.3, 2, (RECEIVERS, models, 1, 1))
+    return Scene(
+        own=own,
+        received=truth + noise * rng.standard_normal((RECEIVERS, models, CLASSES, FEATURES)),
+        mask=None,
+        features=features,
+        labels=np.tile(labels, (RECEIVERS, 1)),
+        previous=own - 0.3 * rng.standard_normal(own.shape),
+        draws=rng.random((RECEIVERS, models)),
+        claims=rng.random((RECEIVERS, models, CLASSES)) < 0.5,
+    )
+
+
+def _check_answer(scene: Scene, answer: Decision) -> None:
+    head, weights, reasons = map(to_numpy, (answer.head, answer.weights, answer.reasons))
+    models = scene.received.shape[1]
+    assert head.shape == scene.own.shape, f"head has shape {head.shape}, own {scene.own.shape}"
+    assert head.dtype == scene.own.dtype, f"head is of type {head.dtype}, own of type {scene.own.dtype}"
+    assert np.isfinite(head).all(), "the head is not finite"
+    expected = (RECEIVERS, models, CLASSES)
+    assert weights.shape == expected, f"weights have shape {weights.shape}, not {expected}"
+    assert reasons.shape == expected[:2], f"reasons have shape {reasons.shape}, not {expected[:2]}"
+    assert (weights >= -TOLERANCE).all(), "a weight is negative"
+    assert (weights.sum(axis=1) <= 1 + TOLERANCE).all(), "the models' shares of a row sum to more than 1"
+    for code in np.unique(reasons):
+        Reason(int(code))
+    used = (weights > TOLERANCE).any(axis=-1)
+    kept = np.isin(reasons, (Reason.KEPT, Reason.CLIPPED))
+    assert (kept | ~used).all(), "a model has weight, but its reason says that it was not kept"
+    assert all(answer.explain((i, j)) for i in range(RECEIVERS) for j in range(models))
+
+
+def _check_unchanged_and_repeatable(rule: Rule, scene: Scene, answer: Decision) -> None:
+    copy = scene.map(np.copy)
+    again = copy.call(rule)
+    assert to_numpy(again.head).tobytes() == to_numpy(answer.head).tobytes(), "the same inputs give other bits"
+    for name, array in vars(scene).items():
+        assert array is None or np.array_equal(array, vars(copy)[name]), f"the rule has changed its input {name}"
+    seeded = [rule(scene.own, scene.received, rng=np.random.default_rng(5)).head for _ in range(2)]
+    assert to_numpy(seeded[0]).tobytes() == to_numpy(seeded[1]).tobytes(), "the same seed gives other bits"
+
+
+def _check_batch_and_pool(rule: Rule, scene: Scene, answer: Decision) -> None:
+    for i in range(RECEIVERS):
+        alone = scene.receiver(i).call(rule)
+        _assert_same(alone, (answer.head[i], answer.weights[i], answer.reasons[i]), "one receiver differs from a batch")
+    receivers, models = scene.draws.shape
+    heads = scene.received.reshape(-1, CLASSES, FEATURES)
+    index = np.arange(receivers * models).reshape(receivers, models)
+    for spare in (0, 20 * len(heads)):  # Dense and sparse pools take different ways.
+        everyone = np.concatenate([heads, np.zeros((spare, CLASSES, FEATURES))])
+        _assert_same(scene.call(rule, Pool(everyone, index)), _parts(answer), "a pool differs from an array")
+    twice = scene.map(lambda array: np.stack([array, array]))
+    nested = twice.call(rule)
+    assert to_numpy(nested.head).shape == (2, *scene.own.shape), "two batch axes do not come back"
+    _assert_same(nested, tuple(np.stack([a, a]) for a in _parts(answer)), "two batch axes differ from one")
+
+
+def _check_order(rule: Rule, scene: Scene, answer: Decision, rng: np.random.Generator) -> None:
+    order = rng.permutation(scene.received.shape[1])
+    head, weights, reasons = _parts(answer)
+    expected = (head, weights[:, order], reasons[:, order])
+    _assert_same(scene.models(order).call(rule), expected, "the order of senders matters")
+
+
+def _check_refusals(rule: Rule, scene: Scene) -> None:
+    bad = (1, 4, 6)
+    good = [j for j in range(scene.received.shape[1]) if j not in bad]
+    expected = scene.models(good).call(rule)
+    received = scene.received.copy()
+    received[:, bad[0], 0, 0], received[:, bad[1], 1], received[:, bad[2]] = np.nan, -np.inf, 1e38
+    codes = (Reason.NOT_FINITE, Reason.NOT_FINITE, Reason.TOO_LARGE)
+    poisoned = replace(scene, received=received)
+    mask = np.ones(scene.draws.shape, dtype=bool)
+    mask[:, bad] = False
+    absent = replace(poisoned, mask=mask)
+    pool = Pool(received.reshape(-1, CLASSES, FEATURES), np.arange(received[..., 0, 0].size).reshape(mask.shape))
+    for decision, reasons in (
+        (poisoned.call(rule), codes),
+        (poisoned.call(rule, pool), codes),
+        (absent.call(rule), (Reason.ABSENT,) * 3),
+    ):
+        head, weights, given = _parts(decision)
+        assert np.isfinite(head).all(), "a model that is unfit for use has reached the head"
+        assert np.allclose(head, _parts(expected)[0], atol=TOLERANCE), "a model that is left out changes the head"
+        assert not weights[:, bad].any(), "a model that is left out has weight"
+        assert (given[:, bad] == np.array(reasons)).all(), f"refused for {given[0, bad]}, not for {reasons}"
+        assert np.array_equal(given[:, good], _parts(expected)[2]), "a model that is left out changes others' reasons"
+    uneven = replace(poisoned, mask=np.tril(np.ones(mask.shape, dtype=bool), k=5))
+    whole = uneven.call(rule)
+    for i in range(RECEIVERS):
+        _assert_same(uneven.receiver(i).call(rule), tuple(a[i] for a in _parts(whole)), "receivers with gaps differ")
+
+
+def _check_few_models(rule: Rule, scene: Scene) -> None:
+    for count in (0, 1, 2):
+        decision = scene.models(list(range(count))).call(rule)
+        assert np.isfinite(_parts(decision)[0]).all(), f"{count} models give a head that is not finite"
+        if count == 0:
+            assert np.array_equal(_parts(decision)[0], scene.own), "without models the own head must stay"
+    nobody = replace(scene, mask=np.zeros(scene.draws.shape, dtype=bool)).call(rule)
+    assert np.array_equal(_parts(nobody)[0], scene.own), "with every model masked the own head must stay"
+    alone = rule(scene.own, scene.received)  # Neither data, nor context, nor randomness.
+    assert np.isfinite(_parts(alone)[0]).all(), "a call with heads alone gives a head that is not finite"
+
+
+def _check_mistakes(rule: Rule, scene: Scene) -> None:
+    own, received = scene.own, scene.received
+    broken = own.copy()
+    broken[0, 0, 0] = np.nan
+    mistakes: list[tuple[str, Callable[[], object]]] = [
+        ("features of another size", lambda: rule(own, received[..., :-1])),
+        ("another batch", lambda: rule(own[:-1], received)),
+        ("another type", lambda: rule(own, received.astype(np.float32))),
+        ("integers", lambda: rule(own.astype(int), received.astype(int))),
+        ("a list", lambda: rule(own, list(received))),
+        ("an own head with NaN", lambda: rule(broken, received)),
+        ("a mask of another shape", lambda: rule(own, received, mask=np.ones(3, dtype=bool))),
+        ("a mask of numbers", lambda: rule(own, received, mask=np.ones(scene.draws.shape))),
+        ("an index out of range", lambda: rule(own, Pool(received[0], np.full((RECEIVERS, 2), 10**6)))),
+        ("labels out of range", lambda: rule(own, received, evaluation=Evaluation(scene.features, scene.labels + 9))),
+        ("claims of another shape", lambda: rule(own, received, claims=scene.claims[:, :1])),
+    ]
+    for what, call in mistakes:
+        try:
+            call()
+        except ValueError:
+            continue
+        raise AssertionError(f"{what}: a caller's mistake that gets no ValueError")
+
+
+def _check_libraries(rule: Rule, scene: Scene, answer: Decision) -> None:
+    for name in ("torch", "array_api_strict"):
+        if find_spec(name) is None:
+            continue
+        xp = array_api_compat.array_namespace(_array_of(name, scene.own))
+        converted = scene.map(lambda array, name=name: _array_of(name, array))
+        decision = converted.call(rule)
+        assert array_api_compat.array_namespace(decision.head) is xp, f"{name} arrays in, others out"
+        _assert_same(decision, _parts(answer), f"{name} differs from NumPy")
+
+
+def _array_of(library: str, array: Array) -> Array:
+    if library == "torch":
+        import torch  # noqa: PLC0415 - only where it is installed
+
+        return torch.asarray(array)
+    import array_api_strict  # noqa: PLC0415 - only where it is installed
+
+    return array_api_strict.asarray(array)
+
+
+def _check_breakdown(rule: Rule, rng: np.random.Generator) -> None:
+    f = _expected_attackers(rule)
+    if not f:
+        return
+    honest = rng.standard_normal((4 * f + 6, CLASSES, FEATURES))
+    for size in (10.0, 1e6, 1e12):
+        attack = size * rng.choice([-1.0, 1.0], (f, CLASSES, FEATURES))
+        head = to_numpy(rule(honest[0], np.concatenate([honest[1:], attack])).head)
+        reach = np.linalg.norm(honest.reshape(len(honest), -1), axis=1).max()
+        assert np.linalg.norm(head) <= 2 * reach, f"{f} attackers of size {size:g} break a rule that expects {f}"
+
+
+def _parts(decision: Decision) -> tuple[Any, ...]:
+    return to_numpy(decision.head), to_numpy(decision.weights), to_numpy(decision.reasons)
+
+
+def _assert_same(decision: Decision, expected: tuple[Any, ...], message: str) -> None:
+    head, weights, reasons = _parts(decision)
+    assert np.allclose(head, expected[0], rtol=0, atol=TOLERANCE), f"{message} (head)"
+    assert np.allclose(weights, expected[1], rtol=0, atol=TOLERANCE), f"{message} (weights)"
+    assert np.array_equal(reasons, expected[2]), f"{message} (reasons)"
