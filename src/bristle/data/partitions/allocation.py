@@ -1,0 +1,146 @@
+"""From numbers of samples to samples.
+
+Every way to share out data comes down to *cells*: this peer gets so many training and so many held-out
+samples from that pool. A pool is a class (or, for natural data, a class of one user). Samples of a
+pool are exchangeable, so they are shuffled once and dealt.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bristle.data.partitions.ragged import Indices, Ragged, spread
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Samples in groups.
+
+    Parameters
+    ----------
+    of_sample
+        Pool of every sample.
+    count
+        Number of pools.
+    title
+        What to call a pool in an error, e.g. `mnist: class '3'`.
+    """
+
+    of_sample: Indices
+    count: int
+    title: Callable[[int], str]
+
+    def sizes(self) -> Indices:
+        """Count the samples of every pool."""
+        return np.bincount(self.of_sample, minlength=self.count)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """What is dealt to whom, ordered by peer and then by pool; arrays of one length.
+
+    Parameters
+    ----------
+    peer, pool
+        Who gets samples, and from which pool. A pair occurs once.
+    train, held_out
+        How many to train on, and how many to hold out.
+    """
+
+    peer: Indices
+    pool: Indices
+    train: Indices
+    held_out: Indices
+
+
+def allocate(
+    cells: Cells, pools: Pools, *, peers: int, reuse: bool, rng: np.random.Generator
+) -> tuple[Ragged, Ragged, bool]:
+    """Deal samples to cells.
+
+    While a pool has enough samples, its cells get consecutive pieces of the shuffled pool: no sample twice,
+    and what a peer gets does not depend on the peers after it. Otherwise, with `reuse`, the pool is cut
+    once into a training and a held-out part, and each part is dealt again and again, newly shuffled every
+    time. In either case what one peer holds out no peer trains on.
+
+    Returns
+    -------
+    train, held_out, reused
+        Indices of samples per peer, and whether any pool was dealt more than once.
+    """
+    sizes = pools.sizes()
+    shuffled = rng.permutation(len(pools.of_sample))
+    deck = shuffled[np.argsort(pools.of_sample[shuffled], kind="stable")]
+    deck_start = np.cumsum(sizes) - sizes
+
+    by_pool = np.argsort(cells.pool, kind="stable")
+    owners = np.bincount(cells.pool, minlength=pools.count)
+    first_owner = np.cumsum(owners) - owners
+    wanted = (cells.train + cells.held_out)[by_pool]
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(wanted)])
+    demand = before[first_owner + owners] - before[first_owner]
+
+    train_start = np.empty(len(by_pool), dtype=np.int64)
+    train_start[by_pool] = before[:-1] + np.repeat(deck_start - before[first_owner], owners)
+    held_out_start = train_start + cells.train
+    decks, dealt = [deck], len(deck)
+    short = np.flatnonzero(demand > sizes)
+    for pool in map(int, short):
+        mine = by_pool[first_owner[pool] : first_owner[pool] + owners[pool]]
+        samples = deck[deck_start[pool] : deck_start[pool] + sizes[pool]]
+        _check_supply(cells.train[mine], cells.held_out[mine], len(samples), title=pools.title(pool), reuse=reuse)
+        cut = _training_part(cells.train[mine], cells.held_out[mine], len(samples))
+        for counts, starts, part in (
+            (cells.train, train_start, samples[:cut]),
+            (cells.held_out, held_out_start, samples[cut:]),
+        ):
+            again, at = _deal_again(counts[mine], part, rng)
+            starts[mine] = dealt + at
+            decks.append(again)
+            dealt += len(again)
+
+    source = np.concatenate(decks)
+    train, held_out = (
+        Ragged.from_lengths(source[spread(starts, counts)], _sums(cells.peer, counts, peers))
+        for starts, counts in ((train_start, cells.train), (held_out_start, cells.held_out))
+    )
+    return train, held_out, len(short) > 0
+
+
+def _check_supply(train: Indices, held_out: Indices, size: int, *, title: str, reuse: bool) -> None:
+    if not reuse:
+        raise ValueError(
+            f"{title} has {size:,} samples, but its {len(train):,} peers need {train.sum():,} to train on "
+            f"and {held_out.sum():,} held out: lower samples, held_out or peers, "
+            "or let peers share samples with reuse=True"
+        )
+    if train.max() + held_out.max() > size:
+        raise ValueError(
+            f"{title} has {size:,} samples, but one peer alone needs {train.max():,} to train on and "
+            f"{held_out.max():,} held out: lower samples or held_out"
+        )
+
+
+def _training_part(train: Indices, held_out: Indices, size: int) -> int:
+    """How much of a pool that is dealt again serves training: in proportion, but enough for any cell."""
+    share = round(size * train.sum() / (train.sum() + held_out.sum()))
+    return int(np.clip(share, train.max(), size - held_out.max()))
+
+
+def _deal_again(counts: Indices, samples: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Deal pieces of `counts.max()` samples; a piece lies within one shuffle, so it has no sample twice."""
+    width = int(counts.max())
+    if width == 0:
+        return samples[:0], np.zeros(len(counts), dtype=np.int64)
+    pieces = len(samples) // width
+    shuffles = -(-len(counts) // pieces)
+    dealt = rng.permuted(np.tile(samples, (shuffles, 1)), axis=1)
+    shuffle, piece = np.divmod(np.arange(len(counts)), pieces)
+    return dealt.ravel(), shuffle * len(samples) + piece * width
+
+
+def _sums(peer: Indices, counts: Indices, peers: int) -> Indices:
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    ends = np.searchsorted(peer, np.arange(peers + 1))
+    return np.diff(before[ends])

@@ -1,0 +1,127 @@
+"""What every way to share out data has in common."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bristle.data.checks import check_labels
+from bristle.data.dataset import Dataset
+from bristle.data.partitions.allocation import Cells, Pools, allocate
+from bristle.data.partitions.partition import Partition
+from bristle.data.partitions.ragged import Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The samples to be shared out: their labels, the names of the classes, users where known."""
+
+    labels: Indices
+    classes: tuple[str, ...]
+    user: npt.NDArray[np.generic] | None
+    name: str
+
+    @classmethod
+    def of(cls, data: Dataset | npt.ArrayLike) -> "Source":
+        """Take the training samples of a dataset, or bare labels."""
+        if isinstance(data, Dataset):
+            return cls(data.y_train, data.classes, data.user, data.name)
+        labels = check_labels(data, where="labels")
+        if not len(labels):
+            raise ValueError("labels are empty: give one class number per sample")
+        return cls(labels, tuple(str(number) for number in range(labels.max() + 1)), None, "labels")
+
+    def class_pools(self) -> Pools:
+        """One pool per class."""
+        return Pools(self.labels, len(self.classes), lambda pool: f"{self.name}: class {self.classes[pool]!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitioner(ABC):
+    """A seeded way to share out training samples to peers.
+
+    Parameters
+    ----------
+    samples
+        Training samples per class and peer; None: all there is, shared out.
+    held_out
+        Samples per class and peer (the paper's kappa) on which a peer tests what it receives. They are taken
+        from the same samples before training and come on top of `samples`. Where a peer's share is limited
+        (`samples=None`, shards, natural), at most half of its samples of a class are held out.
+    """
+
+    samples: int | None = None
+    held_out: int = 10
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples={self.samples}: give at least 1 per class and peer, or None for all there is")
+        if self.held_out < 0:
+            raise ValueError(f"held_out={self.held_out}: give 0 or more samples per class and peer")
+
+    def __call__(self, data: Dataset | npt.ArrayLike, *, peers: int | None = None, seed: int = 0) -> Partition:
+        """Share out the training samples of a dataset (or samples with these labels).
+
+        Parameters
+        ----------
+        data
+            A dataset, or labels `[samples]`.
+        peers
+            Number of peers. Explicit class lists and natural data know it themselves.
+        seed
+            The same seed gives the same partition.
+        """
+        source = Source.of(data)
+        number = self.count_peers(source, peers)
+        if number < 1:
+            raise ValueError(f"peers={number}: give at least one peer")
+        rng = np.random.default_rng(seed)
+        pools, cells = self.demand(source, number, rng)
+        train, held_out, reused = allocate(cells, pools, peers=number, reuse=self.may_reuse(), rng=rng)
+        idle = np.flatnonzero(train.lengths == 0)
+        if len(idle):
+            raise ValueError(
+                f"{source.name}: {len(idle):,} of {number:,} peers (the first is peer {idle[0]}) would get "
+                "no training sample: ask for fewer peers, or give samples per class and reuse=True"
+            )
+        return Partition(train, held_out, source.labels, source.classes, reused)
+
+    def count_peers(self, source: Source, peers: int | None) -> int:
+        """Check the number of peers against the data, or find it."""
+        if peers is None:
+            raise ValueError(f"{type(self).__name__} needs a number of peers, e.g. peers=10")
+        return peers
+
+    def may_reuse(self) -> bool:
+        """Whether a sample may serve several peers."""
+        return False
+
+    @abstractmethod
+    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Say how many samples each peer gets, from which pools."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusingPartitioner(Partitioner):
+    """A partitioner that can let peers share samples.
+
+    Parameters
+    ----------
+    reuse
+        When a class has too few samples for all its peers: False is an error; True lets samples serve several
+        peers, each as often as any other. Held-out samples still never meet training.
+    """
+
+    reuse: bool = False
+
+    def may_reuse(self) -> bool:
+        """Whether a sample may serve several peers."""
+        return self.reuse
+
+
+def hold_out_of(share: Indices, *, held_out: int, samples: int | None) -> tuple[Indices, Indices]:
+    """Hold out `min(held_out, share // 2)` of what a peer has of a class, and train on at most `samples`."""
+    held = np.minimum(held_out, share // 2)
+    train = share - held
+    return (train if samples is None else np.minimum(train, samples)), held
