@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint types imports unit format bench clean
+.PHONY: help demo test lint types imports unit peers format bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,12 +40,24 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev peers
 	$(BIN)/pytest
+
+peers: $(VENV)/.peers  ## ByzFL and ByzPy beside the project, to compare with
+
+# Without their dependencies, which pull gigabytes, and apart from the virtual environment.
+$(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
+	@echo "Installing ByzFL and ByzPy in .peers to compare with ..."
+	@rm -rf .peers
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .peers --requirement benchmarks/peers.txt
+	@touch $@
+
+bench: peers  ## our rules against ByzFL and ByzPy; writes docs/benchmarks-rules.md
+	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

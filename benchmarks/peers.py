@@ -48,13 +48,16 @@ class Comparison:
 
 def comparisons(count: int, f: int, tau: float) -> list[Comparison]:
     """Return every rule that ByzFL 0.0.11 or ByzPy 0.1.4 has as well, set up for `count` vectors."""
-    fl, py = _load()
+    fl, py = load()
 
     def own(vectors: Vectors) -> Any:
         return vectors[0]
 
-    def mean(vectors: Vectors) -> Any:
-        return vectors.mean(axis=0)
+    def central_half(vectors: Vectors) -> Any:
+        """Where our geometric median starts; ByzFL's starts at zero."""
+        distances = np.sqrt(np.maximum(0, _squared_distances(vectors.astype(np.float64))))
+        medoid = int(np.argmin(distances.sum(axis=1)))
+        return vectors[np.argsort(distances[medoid])[: -(-len(vectors) // 2)]].mean(axis=0)
 
     neighbours = "sums n-f-1 neighbours, the publication n-f-2"
     return [
@@ -89,7 +92,8 @@ def comparisons(count: int, f: int, tau: float) -> list[Comparison]:
         ),
         Comparison(
             "geometric-median", rules.GeometricMedian(nu=0.1, iterations=3), fl.GeometricMedian(nu=0.1, T=3),
-            py.geometric_median.GeometricMedian(tol=1e-30, max_iter=3, eps=0.1, init="mean").aggregate, shift=mean,
+            py.geometric_median.GeometricMedian(tol=1e-30, max_iter=3, eps=0.1, init="mean").aggregate,
+            shift=central_half, differs="ByzPy starts elsewhere",
         ),
         Comparison(
             "centered-clipping", rules.CenteredClipping(tau=tau, iterations=10),
@@ -123,12 +127,18 @@ def run_ours(rule: Rule | Step, vectors: Vectors, classes: int) -> Vectors:
     return np.asarray(answer if isinstance(rule, Step) else answer.head)
 
 
+def _squared_distances(vectors: Vectors) -> Any:
+    norms = (vectors**2).sum(axis=1)
+    return norms[:, None] + norms[None, :] - 2 * vectors @ vectors.T
+
+
 def _copy(vectors: Any) -> Any:
     """ByzFL clips its argument in place."""
     return vectors.clone() if hasattr(vectors, "clone") else vectors.copy()
 
 
-def _load() -> tuple[Any, Any]:
+def load() -> tuple[Any, Any]:
+    """Import the aggregators: ByzFL's module, and ByzPy's as attributes."""
     if not available():
         raise FileNotFoundError(f"{FOLDER.name}/ is missing; run `make peers` first")
     if str(FOLDER) not in sys.path:

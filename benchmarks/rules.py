@@ -105,7 +105,6 @@ def pools(say: Callable[[str], str], seconds: float) -> Iterator[str]:
     labels = np.tile(np.repeat(np.arange(4), 10), (10, 1))
     for name in rules.names():
         rule = rules.create(name, **({"f": 2} if name == "bulyan" else {}))
-        assert isinstance(rule, rules.Rule)
 
         def at_once(rule: rules.Rule = rule) -> object:
             return rule(own, Pool(heads, index), evaluation=Evaluation(features, labels), rng=rng)

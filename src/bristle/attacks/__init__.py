@@ -1,0 +1,44 @@
+"""What an adversary sends: attacks that state what they know and are shown no more.
+
+Every attack has the same call: `attack(view, rng=)` returns heads [..., K, C, D], what K attackers send to
+each victim; `attack.labels(y)` returns the labels that they train on.
+"""
+
+from bristle.attacks.alone import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
+from bristle.attacks.attack import Attack, required
+from bristle.attacks.distances import MinMax, MinSum
+from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
+from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
+from bristle.attacks.means import ALittleIsEnough, InnerProduct
+from bristle.attacks.registry import create, names
+from bristle.attacks.sybil import Sybil
+from bristle.attacks.trojan import ForeignTrojan
+from bristle.attacks.view import Knowledge, View
+
+__all__ = [
+    "ALittleIsEnough",
+    "AdditiveNoise",
+    "Attack",
+    "Dissensus",
+    "FangKrum",
+    "FangKrumAlong",
+    "FangTrimmedMean",
+    "FangTrimmedMeanAlong",
+    "ForeignTrojan",
+    "FreeRide",
+    "InnerProduct",
+    "Knowledge",
+    "LabelFlip",
+    "Mimic",
+    "MinMax",
+    "MinSum",
+    "NoAttack",
+    "NonFinite",
+    "SignFlip",
+    "Stale",
+    "Sybil",
+    "View",
+    "create",
+    "names",
+    "required",
+]

@@ -1,8 +1,12 @@
-"""Checks of the parameters that rules are made with."""
+"""Names and parameters that rules and attacks are made with, checked."""
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 
 def check_count(name: str, value: object, *, least: int = 0) -> None:
@@ -21,3 +25,17 @@ def check_positive(name: str, value: float) -> None:
     """Insist on a finite number above 0."""
     if not (isinstance(value, int | float) and 0 < value < math.inf):
         raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
+
+
+def make(kind: str, known: Mapping[str, type[Any]], name: str, options: Mapping[str, object]) -> Any:
+    """Make one of the `known` dataclasses by name; an unknown name or option gets the nearest known ones."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+        raise ValueError(f"there is no {kind} {name!r}; {hint}")
+    accepted = [field.name for field in fields(known[name])]
+    for option in options:
+        if option not in accepted:
+            takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
+            raise ValueError(f"{kind} {name!r} has no option {option!r}; {takes}")
+    return known[name](**options)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import fields
+from typing import Any
 
 from bristle.rules.averages import FedAvg, Local
 from bristle.rules.bristle import Bristle
@@ -11,6 +10,7 @@ from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.nearest import Balance, NearestNeighbourAveraging
+from bristle.rules.parameters import make
 from bristle.rules.rule import Rule
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step
 from bristle.rules.tested import FLTrust, Mozi
@@ -51,16 +51,6 @@ def steps() -> list[str]:
     return list(STEPS)
 
 
-def create(name: str, **options: object) -> Rule | Step:
+def create(name: str, **options: object) -> Any:
     """Make a rule, or a step for `chain`, by name: `create("krum", f=4)`."""
-    known: dict[str, type[Rule] | type[Step]] = {**RULES, **STEPS}
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
-        raise ValueError(f"there is no rule {name!r}; {hint}")
-    accepted = [field.name for field in fields(known[name])]
-    for option in options:
-        if option not in accepted:
-            takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
-            raise ValueError(f"rule {name!r} has no option {option!r}; {takes}")
-    return known[name](**options)
+    return make("rule", {**RULES, **STEPS}, name, options)

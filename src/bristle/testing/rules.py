@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -230,8 +231,7 @@ def _check_libraries(rule: Rule, scene: Scene, answer: Decision) -> None:
         if find_spec(name) is None:
             continue
         xp = array_api_compat.array_namespace(_array_of(name, scene.own))
-        converted = scene.map(lambda array, name=name: _array_of(name, array))
-        decision = converted.call(rule)
+        decision = scene.map(partial(_array_of, name)).call(rule)
         assert array_api_compat.array_namespace(decision.head) is xp, f"{name} arrays in, others out"
         _assert_same(decision, _parts(answer), f"{name} differs from NumPy")
 

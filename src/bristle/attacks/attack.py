@@ -1,0 +1,109 @@
+"""What every attack has in common: one call, checked once, that shows it no more than it says it knows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from bristle.arrays import Array, namespace, uniforms
+from bristle.attacks.scene import blocks, check_shapes
+from bristle.attacks.view import Knowledge, View
+
+
+@dataclass(frozen=True)
+class Attack(ABC):
+    """What K attackers send: `attack(view)` returns heads [..., K, C, D], one from each to each victim.
+
+    An attack is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
+    To write one, subclass, say what it `knows`, and implement `craft`; shapes, masks, batches and hidden
+    fields are dealt with before `craft` is called. `bristle.testing.check_attack` tells whether it keeps
+    the rules.
+    """
+
+    @property
+    def knows(self) -> Knowledge:
+        """How much the attackers know about a victim. They are shown no more than that."""
+        return Knowledge.NOTHING
+
+    @property
+    def samples(self) -> bool:
+        """Whether the attack draws random numbers."""
+        return False
+
+    @property
+    def trains(self) -> bool:
+        """Whether the attackers train heads of their own.
+
+        If not, `view.own` may be any finite heads, such as zeros. It still gives the shape, and is what
+        they send where they would use honest heads and there are none.
+        """
+        return True
+
+    @property
+    def flips_labels(self) -> bool:
+        """Whether the attackers train on labels that are not the true ones."""
+        return False
+
+    @property
+    def finite(self) -> bool:
+        """Whether all that the attackers send is finite."""
+        return True
+
+    def labels(self, y: Array) -> Array:
+        """Return the labels that the attackers train on, given the true ones; -1 is padding and stays."""
+        return y
+
+    def __call__(self, view: View, *, rng: Any = None) -> Array:
+        """Return what the attackers send.
+
+        Parameters
+        ----------
+        view : View
+            The scene. The attack sees of it what `knows` says.
+        rng : numpy.random.Generator or array [..., K, C, D], optional
+            Randomness, for attacks that sample: a generator, or uniforms in [0, 1) already drawn.
+
+        Returns
+        -------
+        array [..., K, C, D]
+            Of the library and type of `view.own`, with which it may share memory.
+
+        Raises
+        ------
+        ValueError
+            For a caller's mistake: shapes that do not fit, a field that the attack needs and that is None,
+            ...
+        """
+        batch, own = check_shapes(view), view.own
+        draws = uniforms(rng, tuple(own.shape), like=own) if self.samples else None
+        if 0 in own.shape:
+            return own
+        seen = view.seen_by(self.knows)
+        heads = [self._crafted(block, lanes) for block, lanes in blocks(seen, batch, draws)]
+        xp = namespace(own)
+        return xp.reshape(heads[0] if len(heads) == 1 else xp.concat(heads, axis=0), own.shape)
+
+    @abstractmethod
+    def craft(self, view: View, draws: Array | None) -> Array:
+        """Return what the attackers send [B, K, C, D] to a block of B victims.
+
+        Every array in `view` has one batch axis. The inbox, if seen, is an array in which absent heads are
+        zero, and its mask is given. `draws` are uniforms [B, K, C, D] if the attack samples.
+        """
+
+    def _crafted(self, view: View, draws: Array | None) -> Array:
+        heads = self.craft(view, draws)
+        if tuple(heads.shape) != tuple(view.own.shape) or heads.dtype != view.own.dtype:
+            raise ValueError(
+                f"{type(self).__name__}.craft returned {heads.dtype} {tuple(heads.shape)} instead of "
+                f"{view.own.dtype} {tuple(view.own.shape)}"
+            )
+        return heads
+
+
+def required(value: Array | None, field: str, attack: Attack) -> Array:
+    """Return a field of the view that the attack cannot do without."""
+    if value is None:
+        raise ValueError(f"{type(attack).__name__} needs view.{field}, which is None; pass it or choose another attack")
+    return value

@@ -1,0 +1,229 @@
+"""The local model poisoning attacks of Fang et al.: push a victim against the way it would have gone."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from bristle.arrays import Array, squared_norms
+from bristle.attacks.attack import required
+from bristle.attacks.honest import AgainstHonest, Honest
+from bristle.attacks.scene import flatten
+from bristle.attacks.view import Knowledge, View
+from bristle.rules.decision import Reason
+from bristle.rules.krum import Krum
+from bristle.rules.parameters import check_count, check_positive, check_share
+
+
+@dataclass(frozen=True)
+class Fang(AgainstHonest):
+    """An attack along or against s = sign(mean of the benign heads - the victim's previous head).
+
+    The benign heads are the victim's own and the honest ones that it receives.
+    """
+
+    @property
+    def knows(self) -> Knowledge:
+        """Full knowledge, as published: the inbox, the victim's own head and the one before."""
+        return Knowledge.EVERYTHING
+
+    @property
+    def along(self) -> bool:
+        """Whether the attack overshoots along the benign change, rather than going against it."""
+        return False
+
+    @abstractmethod
+    def push(self, benign: Honest, change: Array, attackers: int, draws: Array | None) -> Array:
+        """Return what to send [B, K, F] so as to push against the sign of `change` [B, F]."""
+
+    def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
+        """Find which way the victim would go, and push the other way."""
+        xp = honest.xp
+        benign = honest.including(flatten(xp, required(view.victim, "victim", self)))
+        previous = flatten(xp, required(view.previous, "previous", self))
+        change = benign.mean - previous
+        return self.push(benign, -change if self.along else change, view.own.shape[1], draws)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FangTrimmedMean(Fang):
+    r"""m_k,i ~ U[max_i, b max_i] where coordinate i would fall, ~ U[b min_i, min_i] where it would rise.
+
+    Fang et al., "Local Model Poisoning Attacks to Byzantine-Robust Federated Learning", USENIX Security
+    2020, with full knowledge and b = 2. max and min are over the benign heads; where max < 0 the interval
+    is [max, max / b], where min > 0 it is [min / b, min], so that it always lies beyond. A coordinate that
+    would stay counts as rising. Knows everything; each attacker draws for itself. O((M + K) d).
+
+    Parameters
+    ----------
+    b : float
+        How far beyond the benign extremes to go, as a factor.
+    """
+
+    b: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_positive("b", self.b)
+        if self.b <= 1:
+            raise ValueError(f"b must be above 1 for the interval to lie beyond the benign heads, not {self.b!r}")
+
+    @property
+    def samples(self) -> bool:
+        """The place within the interval is drawn."""
+        return True
+
+    def push(self, benign: Honest, change: Array, attackers: int, draws: Array | None) -> Array:
+        """Draw beyond the benign extreme on the other side."""
+        assert draws is not None
+        xp = benign.xp
+        smallest, largest = benign.extremes()
+        falls = change < 0
+        near = xp.where(falls, largest, smallest)
+        outwards = (near > 0) == falls
+        far = xp.where(outwards, near * self.b, near / self.b)
+        return near[:, None, :] + (far - near)[:, None, :] * flatten(xp, draws)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FangTrimmedMeanAlong(FangTrimmedMean):
+    r"""m_k,i ~ U[max_i, b max_i] where coordinate i would rise, ~ U[b min_i, min_i] where it would fall.
+
+    `FangTrimmedMean` with the sign reversed: it overshoots along the benign change, as the Bristle paper's
+    author had it. Knows everything; each attacker draws for itself. O((M + K) d).
+
+    Parameters
+    ----------
+    b : float
+        How far beyond the benign extremes to go, as a factor.
+    """
+
+    @property
+    def along(self) -> bool:
+        """Overshoot."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FangKrum(Fang):
+    r"""m = w - λ s with the largest λ, found by halving, for which the victim's Krum would choose m.
+
+    Fang et al., USENIX Security 2020 (see `FangTrimmedMean`), with full knowledge. s is the sign of the
+    benign change. w is there the server's model, from which all train; without a server, what the benign
+    heads have in common stands for it: their mean. λ starts where Krum cannot choose m any more, which the
+    triangle inequality puts at λ ‖s‖ = R (1 + 2 √((n-f-2) / q)), with R the largest distance of a benign
+    head from w and q, at least 1, the number of benign heads among the n-f-2 nearest to m; it is halved
+    until Krum does or λ falls below a threshold. The first attacker sends m, the others lie within a tiny
+    distance of it, as supporters.
+
+    Krum itself is asked, but it looks at distances alone, which have as many dimensions as there are heads:
+    so all is turned into a space that small first. Knows everything; assumes that the victim uses Krum and
+    which f. O(M² d) and O(log λ) times Krum on tiny heads.
+
+    Parameters
+    ----------
+    f : int, optional
+        The number of attackers that the victim's Krum expects; by default, as many as there are.
+    epsilon : float
+        How far the supporters lie from m, per coordinate and as a share of λ.
+    threshold : float
+        The λ at which the search ends.
+    """
+
+    f: int | None = None
+    epsilon: float = 1e-3
+    threshold: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.f is not None:
+            check_count("f", self.f)
+        check_share("epsilon", self.epsilon)
+        check_positive("threshold", self.threshold)
+
+    @property
+    def samples(self) -> bool:
+        """The supporters' places are drawn."""
+        return self.epsilon > 0
+
+    def push(self, benign: Honest, change: Array, attackers: int, draws: Array | None) -> Array:
+        """Go as far as Krum lets itself be led."""
+        xp = benign.xp
+        direction = -xp.sign(change)
+        length = self._largest(benign, direction, attackers)[:, None]
+        chosen = (benign.mean + length * direction)[:, None, :]
+        if draws is None or attackers == 1:
+            return xp.broadcast_to(chosen, (chosen.shape[0], attackers, chosen.shape[2]))
+        offsets = (2 * flatten(xp, draws)[:, 1:, :] - 1) * (self.epsilon * length)[:, :, None]
+        return xp.concat([chosen, chosen + offsets], axis=1)
+
+    def _largest(self, benign: Honest, direction: Array, attackers: int) -> Array:
+        """Return the largest λ [B] on the way down by halves that Krum falls for."""
+        xp = benign.xp
+        f = attackers if self.f is None else self.f
+        offsets = benign.about(benign.mean)
+        points = _coordinates(xp, xp.concat([offsets, direction[:, None, :]], axis=1))
+        victim, heads, way = points[:, :1, :], points[:, 1:-1, None, :], points[:, -1, :]
+        supporters = xp.ones_like(points[:, :1, 0]) > 0
+        mask = xp.concat([benign.present[:, 1:], *[supporters] * attackers], axis=1)
+
+        def falls_for(length: Array) -> Array:
+            crafted = (length[:, None] * way)[:, None, None, :]
+            decision = Krum(f=f)(victim, xp.concat([heads, *[crafted] * attackers], axis=1), mask=mask)
+            return xp.any(decision.reasons[:, heads.shape[1] :] == int(Reason.KEPT), axis=-1)
+
+        length = _start(benign, offsets, direction, attackers, f)
+        searching = (length >= self.threshold) & ~falls_for(length)
+        while bool(xp.any(searching)):
+            length = xp.where(searching, length / 2, length)
+            searching = searching & (length >= self.threshold) & ~falls_for(length)
+        return length
+
+
+@dataclass(frozen=True, kw_only=True)
+class FangKrumAlong(FangKrum):
+    r"""m = w + λ s with the largest λ, found by halving, for which the victim's Krum would choose m.
+
+    `FangKrum` with the sign reversed: it overshoots along the benign change, as the Bristle paper's author
+    had it. Knows everything; assumes that the victim uses Krum and which f. O(M² d) and O(log λ) times Krum
+    on tiny heads.
+
+    Parameters
+    ----------
+    f : int, optional
+        The number of attackers that the victim's Krum expects; by default, as many as there are.
+    epsilon : float
+        How far the supporters lie from m, per coordinate and as a share of λ.
+    threshold : float
+        The λ at which the search ends.
+    """
+
+    @property
+    def along(self) -> bool:
+        """Overshoot."""
+        return True
+
+
+def _start(benign: Honest, offsets: Array, direction: Array, attackers: int, f: int) -> Array:
+    """Return a λ [B] beyond which no head that K attackers send can have the best Krum score."""
+    xp = benign.xp
+    radius = xp.sqrt(xp.max(squared_norms(xp, offsets), axis=-1))
+    norm = xp.sqrt(squared_norms(xp, direction))
+    neighbours = benign.count + (attackers - f - 2)
+    others = neighbours - (attackers - 1)
+    neighbours = xp.where(neighbours > 1, neighbours, xp.ones_like(neighbours))
+    others = xp.where(others > 1, others, xp.ones_like(others))
+    length = radius * (1 + 2 * xp.sqrt(neighbours / others))
+    return xp.where(norm > 0, length / xp.where(norm > 0, norm, xp.ones_like(norm)), xp.zeros_like(norm))
+
+
+def _coordinates(xp: Any, vectors: Array) -> Array:
+    """Return points [B, n, n] that lie to each other and to the origin as `vectors` [B, n, F] do.
+
+    From the eigenvectors of the matrix of cosines: vectors of very different lengths all keep their digits.
+    """
+    products = vectors @ xp.matrix_transpose(vectors)
+    length = xp.sqrt(xp.linalg.diagonal(products))[:, :, None]
+    inverse = 1 / xp.where(length > 0, length, xp.ones_like(length))
+    values, axes = xp.linalg.eigh(products * inverse * xp.matrix_transpose(inverse))
+    values = xp.where(values > 0, values, xp.zeros_like(values))
+    return length * axes * xp.sqrt(values)[:, None, :]

@@ -1,0 +1,79 @@
+"""One attacker under many names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from bristle.arrays import Array, namespace
+from bristle.attacks.alone import LabelFlip
+from bristle.attacks.attack import Attack
+from bristle.attacks.view import Knowledge, View
+from bristle.rules.parameters import check_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sybil(Attack):
+    r"""m_1 = A(x_1), m_k = m_1 + a U(-1, 1) for k > 1: one attacker with an attack A and K identities.
+
+    Douceur, "The Sybil Attack", IPTPS 2002; in learning, Fung, Yoon and Beschastnikh, "The Limitations of
+    Federated Learning in Sybil Settings", RAID 2020. Only the first of the own heads counts. The inner
+    attack is told of K attackers, since that is how many the victim counts. Knows what the inner attack
+    knows; draws random numbers. Costs what the inner attack costs, and O(K d).
+
+    Parameters
+    ----------
+    inner : Attack
+        The attack A. `attacks.create("sybil", inner="krum")` takes its name as well.
+    jitter : float
+        The amplitude a, so that no two identities send the same bits.
+    """
+
+    inner: Attack = field(default_factory=LabelFlip)
+    jitter: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Attack):
+            raise ValueError(f"inner must be an attack, such as LabelFlip(), not {self.inner!r}")
+        check_share("jitter", self.jitter)
+
+    @property
+    def knows(self) -> Knowledge:
+        """What the inner attack knows."""
+        return self.inner.knows
+
+    @property
+    def samples(self) -> bool:
+        """The jitter is drawn."""
+        return True
+
+    @property
+    def trains(self) -> bool:
+        """Whether the inner attack does."""
+        return self.inner.trains
+
+    @property
+    def flips_labels(self) -> bool:
+        """Whether the inner attack does."""
+        return self.inner.flips_labels
+
+    @property
+    def finite(self) -> bool:
+        """Whether the inner attack is."""
+        return self.inner.finite
+
+    def labels(self, y: Array) -> Array:
+        """Return the labels that the inner attack trains on."""
+        return self.inner.labels(y)
+
+    def craft(self, view: View, draws: Array | None) -> Array:
+        """Send what one attacker would, under every name."""
+        assert draws is not None
+        xp, own, sent = namespace(view.own), view.own, view.sent
+
+        def shared(heads: Array) -> Array:
+            return xp.broadcast_to(heads[:, :1, ...], own.shape)
+
+        alone = replace(view, own=shared(own), sent=None if sent is None else shared(sent))
+        first = self.inner.craft(alone, draws if self.inner.samples else None)[:, :1, ...]
+        # The first identity's uniforms belong to the inner attack: it goes out as it is.
+        return xp.concat([first, first + (2 * draws[:, 1:, ...] - 1) * self.jitter], axis=1)

@@ -1,0 +1,263 @@
+"""Whether an attack keeps the rules that every attack must keep."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bristle.arrays import Array, Pool, to_numpy
+from bristle.attacks import Attack, Knowledge, View
+
+FEATURES, MODELS = 3, 7
+# Views are float64 where answers are compared: what is left is rounding.
+TOLERANCE = 1e-7
+
+
+def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
+    """Check that `attack` does what every attack promises; an AssertionError says what it breaks.
+
+    Checked with one attacker and with three: the answer is [..., K, C, D] of the type given, and finite
+    unless the attack says otherwise; a batch of victims gives what each would get alone, a `Pool` what the
+    array gives, and every array library that is installed what NumPy gives; the same randomness gives the
+    same bits; nothing that comes in is changed; absent heads count for nothing, and having none is no
+    mishap; labels stay in range and padding stays padding; and what the attack does not know has no
+    influence on what it sends.
+
+    Parameters
+    ----------
+    attack : Attack
+        The attack.
+    classes : int
+        The number of classes that it is made for.
+    seed : int
+        For the heads on which it is tried.
+    """
+    _expect(isinstance(attack, Attack), f"{attack!r} is no bristle.attacks.Attack")
+    _expect(attack.knows in list(Knowledge), f"{attack!r} knows {attack.knows!r}, which is no Knowledge")
+    for attackers in (1, 3):
+        trial = _Trial(attack, attackers, classes, np.random.default_rng(seed))
+        for check in (
+            _check_purity,  # first: what changes its input would spoil the other checks
+            _check_form,
+            _check_knowledge,
+            _check_absent_heads,
+            _check_no_heads,
+            _check_first_round,
+            _check_training,
+            _check_batches,
+            _check_pool,
+            _check_libraries,
+        ):
+            check(trial)
+    _check_labels(attack, classes, np.random.default_rng(seed))
+
+
+class _Trial:
+    """An attack, and views of random heads to try it on, for victims of batch shape (2, 3)."""
+
+    batch = (2, 3)
+
+    def __init__(self, attack: Attack, attackers: int, classes: int, rng: np.random.Generator) -> None:
+        self.attack = attack
+        self.rng = rng
+        head = (classes, FEATURES)
+        mask = rng.random((*self.batch, MODELS)) < 0.7
+        mask[..., -1] = True
+        inbox = rng.normal(size=(*self.batch, MODELS, *head))
+        inbox[~mask] = np.nan
+        self.inbox, self.mask = inbox, mask
+        victim = rng.normal(size=(*self.batch, *head))
+        self.view = View(
+            own=rng.normal(size=(*self.batch, attackers, *head)),
+            iteration=4,
+            total=9,
+            inbox=inbox,
+            inbox_mask=mask,
+            victim=victim,
+            previous=victim + rng.normal(size=victim.shape) / 4,
+            testable=rng.random((*self.batch, classes)) < 0.5,
+            sent=rng.normal(size=(*self.batch, attackers, *head)),
+        )
+        self.draws = rng.random(self.view.own.shape)
+
+    def send(self, view: View, occasion: str, rng: Any = None) -> np.ndarray[Any, Any]:
+        """Return what is sent, as NumPy, once its library, shape and type are found right."""
+        rng = self.draws if rng is None else rng
+        try:
+            sent = self.attack(view, rng=rng)
+        except Exception as error:
+            raise AssertionError(f"{self.attack!r} fails {occasion}: {type(error).__name__}: {error}") from error
+        shape, dtype, kind = tuple(view.own.shape), view.own.dtype, type(view.own)
+        self.expect(isinstance(sent, kind), f"sends a {type(sent).__name__}, not a {kind.__name__}, {occasion}")
+        self.expect(tuple(sent.shape) == shape, f"sends shape {tuple(sent.shape)}, not {shape}, {occasion}")
+        self.expect(sent.dtype == dtype, f"sends {sent.dtype}, not {dtype}, {occasion}")
+        sent = to_numpy(sent)
+        if self.attack.finite:
+            self.expect(bool(np.isfinite(sent).all()), f"sends values that are not finite, {occasion}")
+        return sent
+
+    def compare(self, found: Array, expected: Array, complaint: str, tolerance: float = TOLERANCE) -> None:
+        same = np.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        self.expect(same, complaint)
+
+    def expect(self, holds: bool, complaint: str) -> None:
+        _expect(holds, f"{self.attack!r} {complaint}")
+
+
+def _check_form(trial: _Trial) -> None:
+    trial.send(trial.view, "on heads of type float64")
+    single = _converted(trial.view, lambda values: _as_type(values, np.float32))
+    trial.send(single, "on heads of type float32", trial.draws.astype(np.float32))
+    trial.send(_at(trial.view, (0, 0)), "on a single victim", trial.draws[0, 0])
+
+
+def _check_purity(trial: _Trial) -> None:
+    copy = _converted(trial.view, np.copy)
+    first = trial.send(trial.view, "with a generator", np.random.default_rng(7))
+    for field, before, after in zip(_FIELDS, _arrays(copy), _arrays(trial.view), strict=True):
+        trial.expect(np.array_equal(before, after, equal_nan=before.dtype != bool), f"changes view.{field} in place")
+    again = trial.send(trial.view, "with a generator", np.random.default_rng(7))
+    trial.expect(np.array_equal(first, again, equal_nan=True), "does not repeat when the generator does")
+
+
+def _check_knowledge(trial: _Trial) -> None:
+    """Whatever stands in the fields that the attack says it does not know, it sends the same."""
+    honest = trial.send(trial.view, "on heads of type float64")
+    knows = trial.attack.knows
+    decoys: dict[str, Callable[[Any], Any]] = {
+        "NaN": lambda values: np.full_like(values, np.nan),
+        "other heads": lambda values: trial.rng.normal(size=values.shape),
+    }
+    for occasion, decoy in decoys.items():
+        hidden = replace(_with_decoys(trial.view, decoy), own=trial.view.own, sent=trial.view.sent)
+        if knows != Knowledge.NOTHING:
+            hidden = replace(hidden, inbox=trial.view.inbox, inbox_mask=trial.view.inbox_mask)
+        if knows == Knowledge.EVERYTHING:
+            hidden = trial.view
+        sent = trial.send(hidden, f"with {occasion} in what it does not know")
+        trial.compare(sent, honest, f"says that it knows {knows} but uses more", 0)
+    alone = trial.send(trial.view.seen_by(knows), "without the fields that it does not know")
+    trial.compare(alone, honest, f"says that it knows {knows} but needs more", 0)
+
+
+def _check_absent_heads(trial: _Trial) -> None:
+    expected = trial.send(trial.view, "with NaN in absent heads")
+    others = trial.rng.normal(size=trial.inbox.shape)
+    others[trial.mask] = trial.inbox[trial.mask]
+    sent = trial.send(replace(trial.view, inbox=others), "with finite absent heads")
+    trial.compare(sent, expected, "lets heads that are masked out influence what it sends")
+
+
+def _check_no_heads(trial: _Trial) -> None:
+    view = trial.view
+    trial.send(replace(view, inbox=trial.inbox[..., :0, :, :], inbox_mask=None), "on an empty inbox")
+    trial.send(replace(view, inbox_mask=np.zeros_like(trial.mask)), "on an inbox that is masked out")
+    mixed = trial.mask.copy()
+    mixed[0] = False
+    sent = trial.send(replace(view, inbox_mask=mixed), "when some victims receive nothing")
+    expected = trial.send(view, "on a full inbox")
+    trial.compare(sent[1], expected[1], "sends a victim something else because another one receives nothing")
+
+
+def _check_first_round(trial: _Trial) -> None:
+    trial.send(replace(trial.view, iteration=1, sent=None), "in the first round")
+
+
+def _check_training(trial: _Trial) -> None:
+    if trial.attack.trains:
+        return
+    expected = trial.send(trial.view, "on heads of type float64")
+    sent = trial.send(replace(trial.view, own=np.zeros_like(trial.view.own)), "on untrained heads")
+    trial.compare(sent, expected, "says that it trains no heads but sends what depends on them", 0)
+
+
+def _check_batches(trial: _Trial) -> None:
+    together = trial.send(trial.view, "on a batch of victims")
+    for victim in np.ndindex(trial.batch):
+        alone = trial.send(_at(trial.view, victim), "on a single victim", trial.draws[victim])
+        trial.compare(together[victim], alone, f"sends victim {victim} something else in a batch than alone")
+
+
+def _check_pool(trial: _Trial) -> None:
+    inbox = np.reshape(trial.inbox, (-1, *trial.inbox.shape[-2:]))
+    order = trial.rng.permutation(len(inbox))
+    pool = Pool(inbox[order], np.reshape(np.argsort(order), (*trial.batch, MODELS)))
+    sent = trial.send(replace(trial.view, inbox=pool), "with a Pool as inbox")
+    trial.compare(sent, trial.send(trial.view, "with an array as inbox"), "treats a Pool otherwise than an array")
+
+
+def _check_libraries(trial: _Trial) -> None:
+    expected = trial.send(trial.view, "on NumPy arrays")
+    for library in _libraries():
+        view = _moved(trial.view, library)
+        occasion = f"on arrays of {library.__name__}"
+        trial.compare(trial.send(view, occasion), expected, f"sends something else {occasion} than on NumPy's")
+
+
+def _check_labels(attack: Attack, classes: int, rng: np.random.Generator) -> None:
+    for dtype in (np.int64, np.int32, np.int16):
+        labels = rng.integers(-1, classes, size=(4, 25)).astype(dtype)
+        labels[0, :2] = -1, classes - 1
+        before = labels.copy()
+        try:
+            after = attack.labels(labels)
+        except Exception as error:
+            problem = f"{attack!r} fails on labels 0..{classes - 1}: {type(error).__name__}: {error}"
+            raise AssertionError(problem) from error
+        _expect(np.array_equal(labels, before), f"{attack!r} changes labels in place")
+        _expect(after.shape == before.shape, f"{attack!r} gives labels of shape {after.shape}, not {before.shape}")
+        _expect(after.dtype == dtype, f"{attack!r} gives labels of type {after.dtype}, not {before.dtype}")
+        _expect(np.array_equal(after == -1, before == -1), f"{attack!r} does not leave padding (-1) as it is")
+        in_range = after.min() >= -1 and after.max() < classes
+        _expect(in_range, f"{attack!r} gives labels outside 0..{classes - 1}")
+        flips = not np.array_equal(after, before)
+        _expect(flips == attack.flips_labels, f"{attack!r}: flips_labels is {attack.flips_labels}, not {flips}")
+
+
+def _expect(holds: bool, complaint: str) -> None:
+    # Not an assert statement: python -O would leave it out.
+    if not holds:
+        raise AssertionError(complaint)
+
+
+_FIELDS = ("own", "inbox", "inbox_mask", "victim", "previous", "testable", "sent")
+
+
+def _arrays(view: View) -> tuple[Any, ...]:
+    return view.own, view.inbox, view.inbox_mask, view.victim, view.previous, view.testable, view.sent
+
+
+def _converted(view: View, convert: Callable[[Any], Any]) -> View:
+    """Return the view with every array converted."""
+    return replace(view, **dict(zip(_FIELDS, map(convert, _arrays(view)), strict=True)))
+
+
+def _with_decoys(view: View, decoy: Callable[[Any], Any]) -> View:
+    """Return the view with wrong values everywhere."""
+    return _converted(view, lambda values: ~values if values.dtype == bool else decoy(values))
+
+
+def _moved(view: View, library: Any) -> View:
+    """Return a copy of the view in another array library."""
+    return _converted(view, lambda values: library.asarray(values.copy()))
+
+
+def _at(view: View, victim: tuple[int, ...]) -> View:
+    return _converted(view, lambda values: values[victim])
+
+
+def _as_type(values: Any, dtype: Any) -> Any:
+    return values if values.dtype == bool else values.astype(dtype)
+
+
+def _libraries() -> Iterator[Any]:
+    """Yield the other array libraries that are installed."""
+    for name in ("torch", "array_api_strict"):
+        try:
+            yield importlib.import_module(name)
+        except ImportError:
+            continue
