@@ -52,9 +52,7 @@ class ImageKind:
     def of(cls, x: npt.NDArray[np.generic]) -> ImageKind:
         """Describe the images `x` `[n, height, width]` or `[n, height, width, channels]`."""
         if x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] not in (1, 3)):
-            raise ValueError(
-                f"images have shape [n, height, width] or [n, height, width, 1 or 3], not {list(x.shape)}"
-            )
+            raise ValueError(f"images have shape [height, width] or [height, width, 1 or 3], not {list(x.shape[1:])}")
         if min(x.shape[1:3]) < SMALLEST_IMAGE:
             raise ValueError(
                 f"images of {x.shape[1]} x {x.shape[2]} pixels are too small for two 5x5 convolutions with "
@@ -79,9 +77,9 @@ class ImageKind:
 class Network(nn.Module):
     """conv 5x5 - LeakyReLU - maxpool 2 - conv 5x5 (50) - LeakyReLU - maxpool 2 - linear without bias.
 
-    The network of J. Verbraeken, M. de Vos and J. Pouwelse, *Bristle* (2021). Batch normalisation follows each
-    convolution while training; it is an affine map per channel and so becomes part of the
-    convolution when the network is written out.
+    The network of J. Verbraeken, M. de Vos and J. Pouwelse, *Bristle: Decentralized Federated Learning in
+    Byzantine, Non-i.i.d. Environments* (2021). While training, batch normalisation follows each convolution;
+    it is an affine map per channel and so becomes part of the convolution when the network is written out.
 
     Parameters
     ----------
@@ -94,6 +92,9 @@ class Network(nn.Module):
     dropout
         Share of the features that is dropped before the last layer while training.
     """
+
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, kind: ImageKind, *, classes: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -121,7 +122,7 @@ class Network(nn.Module):
 
 
 def channels_first(x: Tensor) -> Tensor:
-    """Float pixels `[n, channels, height, width]` of stored images, whose channels come last or not at all."""
+    """Float pixels `[n, channels, height, width]` of images stored with channels last, or without."""
     images = x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2)
     return images.to(torch.float32)
 
@@ -136,7 +137,7 @@ def to_onnx(network: Network, *, scale: float, metadata: Mapping[str, str]) -> b
     first_weight, first_bias = _folded(network.first, network.first_norm, 1.0)
     second_weight, second_bias = _folded(network.second, network.second_norm, scale)
     shape = (-1, 1, 1)
-    weights = {
+    weights: dict[str, npt.NDArray[np.generic]] = {
         "mean": np.asarray(kind.mean, np.float32).reshape(shape),
         "deviation": np.asarray(kind.deviation, np.float32).reshape(shape),
         "first.weight": first_weight,
@@ -173,7 +174,10 @@ def _channels_first_nodes(kind: ImageKind, weights: dict[str, npt.NDArray[np.gen
 def _block(name: str, source: str, target: str) -> Sequence[bytes]:
     return [
         onnx_file.node(
-            "Conv", [source, f"{name}.weight", f"{name}.bias"], [f"{name}.conv"], kernel_shape=[KERNEL, KERNEL]
+            "Conv",
+            [source, f"{name}.weight", f"{name}.bias"],
+            [f"{name}.conv"],
+            kernel_shape=[KERNEL, KERNEL],
         ),
         onnx_file.node("LeakyRelu", [f"{name}.conv"], [f"{name}.relu"], alpha=SLOPE),
         onnx_file.node("MaxPool", [f"{name}.relu"], [target], kernel_shape=[2, 2], strides=[2, 2]),

@@ -148,8 +148,11 @@ def _attribute(name: str, content: object) -> bytes:
         case int():
             return _text(1, name) + _integer(3, content) + _integer(20, _ATTRIBUTE_INT)
         case float():
-            return _text(1, name) + _varint(2 << 3 | _FIXED32) + struct.pack("<f", content) + _integer(
-                20, _ATTRIBUTE_FLOAT
+            return (
+                _text(1, name)
+                + _varint(2 << 3 | _FIXED32)
+                + struct.pack("<f", content)
+                + _integer(20, _ATTRIBUTE_FLOAT)
             )
         case list() | tuple():
             return _text(1, name) + b"".join(_integer(8, i) for i in content) + _integer(20, _ATTRIBUTE_INTS)

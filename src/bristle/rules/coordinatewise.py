@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays import Array, argsort, sort_rows
-from bristle.arrays.threads import in_parallel
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
@@ -113,7 +112,7 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
             return _nearest_mean(xp, rows, window.length)
         return _sum(xp, rows[wanted.start : wanted.stop]) / window.length
 
-    parts = in_parallel(mean, inbox.blocks()) if xp is np else [mean(block) for block in inbox.blocks()]
+    parts = [mean(block) for block in inbox.blocks()]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
 

@@ -42,7 +42,7 @@ class GeometricMedian(Rule):
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Walk towards the geometric median."""
-        xp, gram = inbox.xp, inbox.gram()
+        xp, gram = inbox.xp, inbox.gram
         weights = _central_half(xp, inbox)
         for _ in range(self.iterations):
             distance = _distances_from(xp, gram, weights)
@@ -76,7 +76,7 @@ class CenteredClipping(Rule):
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Walk towards the clipped mean."""
-        xp, gram, count = inbox.xp, inbox.gram(), inbox.received + 1
+        xp, gram, count = inbox.xp, inbox.gram, inbox.received + 1
         weights = _at_own(xp, inbox)
         scale = xp.ones_like(weights)
         for _ in range(self.iterations):

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bristle.arrays import Array, namespace, take_rows
-from bristle.arrays.products import COLUMNS, distances_from, gram_about, mixtures_of
+from bristle.arrays.products import distances_from, gram_about, mixtures_of
+
+# Numbers that are sorted at a time in one row of a block: enough for calls to cost little, few enough for the cache.
+ROW = 1 << 15
 
 
 @dataclass
@@ -32,9 +36,13 @@ class Inbox(ABC):
     def received(self) -> int:
         """How many models each receiver holds besides its own."""
 
-    @abstractmethod
+    @cached_property
     def gram(self) -> Array:
         """Inner products [B, n, n] of all heads, taken about a fixed point near the own heads."""
+        return self._inner_products()
+
+    @abstractmethod
+    def _inner_products(self) -> Array: ...
 
     @abstractmethod
     def distances(self) -> Array:
@@ -80,7 +88,7 @@ class Inbox(ABC):
 
     def squared_distances(self) -> Array:
         """Squared Euclidean distances [B, n, n] between all heads; never negative, zero on the diagonal."""
-        xp, gram = self.xp, self.gram()
+        xp, gram = self.xp, self.gram
         size = gram.shape[-1]
         diagonal = xp.linalg.diagonal(gram)
         # Symmetric to the last bit, so that two heads agree on how far apart they are.
@@ -90,7 +98,7 @@ class Inbox(ABC):
 
     def blocks(self) -> list[tuple[int, int]]:
         """Return the ranges of coordinates that `columns` is best asked for."""
-        width = max(1, COLUMNS // max(1, self.own.shape[0]))
+        width = max(1, ROW // max(1, self.own.shape[0]))
         return [(s, min(s + width, self.own.shape[1])) for s in range(0, self.own.shape[1], width)]
 
     def _rows(self, flat: Array) -> Array:
@@ -110,7 +118,7 @@ class ArrayInbox(Inbox):
         """How many models each receiver holds besides its own."""
         return int(self.models.shape[1])
 
-    def gram(self) -> Array:
+    def _inner_products(self) -> Array:
         """Inner products about the own head, so that its row is zero and near heads keep their digits."""
         xp, (batch, received, _) = self.xp, self.models.shape
         inner = gram_about(xp, self.models, self.own)
@@ -186,9 +194,9 @@ class MixedInbox(Inbox):
         """How many mixtures each receiver holds besides the one that stands for its own head."""
         return int(self.matrix.shape[1]) - 1
 
-    def gram(self) -> Array:
-        """Inner products: A G A^T."""
-        return self.matrix @ self.base.gram() @ self.xp.matrix_transpose(self.matrix)
+    def _inner_products(self) -> Array:
+        """A G A^T."""
+        return self.matrix @ self.base.gram @ self.xp.matrix_transpose(self.matrix)
 
     def distances(self) -> Array:
         """Squared distance from the own mixture to each other."""

@@ -55,7 +55,7 @@ class PoolInbox(Inbox):
         own = self.own - self.shared.centre
         return own @ self.xp.matrix_transpose(self.shared.centred), squared_norms(self.xp, own)
 
-    def gram(self) -> Array:
+    def _inner_products(self) -> Array:
         """Inner products gathered from the pool's one matrix."""
         xp, (batch, received) = self.xp, self.index.shape
         products, own = self._own_products

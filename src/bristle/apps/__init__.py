@@ -1,0 +1,1 @@
+"""Applications: what puts the rooms together, from pre-training to the demo."""

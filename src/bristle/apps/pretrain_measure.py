@@ -1,0 +1,137 @@
+"""How well the features of a backbone carry over to classes that it was not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bristle.data import Dataset
+from bristle.learning.backbone import Backbone
+from bristle.learning.features import Cache, Watch, extract
+
+PEERS, SAMPLES, STEPS, MINI_BATCH = 10, 2, 300, 5  # the paper's setting
+LEARNING_RATE, L2 = 1e-3, 5e-3
+FIRST_MOMENT, SECOND_MOMENT, EPSILON = 0.9, 0.999, 1e-8  # Adam's own constants
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Test accuracies of heads without bias, trained from zero on the features of another dataset.
+
+    Parameters
+    ----------
+    whole
+        One head trained on all training images.
+    pooled
+        300 full-batch Adam steps on 10 peers x 2 samples x all classes: mean over the seeds.
+    mini_batches
+        The same samples, 300 mini-batches of 5.
+    alone
+        One peer's samples, 2 of each class, 300 mini-batches of 5.
+    seeds
+        How many draws of the samples the last three are means over.
+    """
+
+    whole: float
+    pooled: float
+    mini_batches: float
+    alone: float
+    seeds: int
+
+
+def measure_transfer(
+    backbone: Backbone,
+    data: Dataset,
+    *,
+    seeds: int = 5,
+    epochs: int = 10,
+    device: str = "cpu",
+    cache: Cache = None,
+    progress: Watch | None = None,
+) -> Transfer:
+    """Train heads on the features that `backbone` makes of `data`, and test them on its whole test set."""
+    check_enough(data)
+    x = torch.from_numpy(extract(backbone, data.x_train, cache=cache, progress=progress)).to(device)
+    test = torch.from_numpy(extract(backbone, data.x_test, cache=cache, progress=progress)).to(device)
+    y = torch.from_numpy(data.y_train.astype(np.int64)).to(device)
+    truth = torch.from_numpy(data.y_test.astype(np.int64)).to(device)
+    classes = len(data.classes)
+    pooled = _draw(data.y_train, classes, PEERS * SAMPLES, seeds)
+    alone = _draw(data.y_train, classes, SAMPLES, seeds)
+    heads = {
+        "pooled": train_heads(x[pooled], y[pooled], classes=classes),
+        "mini_batches": train_heads(x[pooled], y[pooled], classes=classes, batch=MINI_BATCH),
+        "alone": train_heads(x[alone], y[alone], classes=classes, batch=MINI_BATCH),
+        "whole": _train_on_all(x, y, classes=classes, epochs=epochs)[None],
+    }
+    figures = {name: _accuracy(rows, test, truth) for name, rows in heads.items()}
+    return Transfer(**figures, seeds=seeds)
+
+
+def check_enough(data: Dataset) -> None:
+    """Raise ValueError if `data` is too small to measure the transfer to."""
+    smallest = int(np.bincount(data.y_train, minlength=len(data.classes)).min())
+    if smallest < PEERS * SAMPLES or len(data.x_test) == 0:
+        raise ValueError(
+            f"{data.name}: a class has {smallest} training samples, and there are {len(data.x_test)} test samples: "
+            f"measuring the transfer takes {PEERS * SAMPLES} a class, and a test set"
+        )
+
+
+def train_heads(x: Tensor, y: Tensor, *, classes: int, batch: int | None = None, steps: int = STEPS) -> Tensor:
+    """Heads `[runs, classes, features]` after `steps` of Adam from zero on `x` `[runs, n, features]`.
+
+    The gradient is that of the mean negative log-likelihood plus `L2` times the head. Mini-batches are
+    drawn without replacement; without `batch` every step sees all samples.
+    """
+    runs, n, features = x.shape
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.nn.functional.one_hot(y, classes).to(x.dtype)
+    head, first, second = (torch.zeros((runs, classes, features), device=x.device) for _ in range(3))
+    size = batch or n
+    order = torch.arange(n).expand(runs, n)
+    everyone = torch.arange(runs)[:, None]
+    for step in range(1, steps + 1):
+        turn = (step - 1) % (n // size)
+        if batch is not None and turn == 0:
+            order = torch.rand((runs, n), generator=generator).argsort(dim=1)
+        chosen = order[:, turn * size : (turn + 1) * size]
+        inputs, wanted = x[everyone, chosen], targets[everyone, chosen]
+        error = torch.softmax(inputs @ head.mT, dim=-1) - wanted
+        gradient = error.mT @ inputs / size + L2 * head
+        first = first.lerp(gradient, 1 - FIRST_MOMENT)
+        second = second.lerp(gradient**2, 1 - SECOND_MOMENT)
+        slope = (second / (1 - SECOND_MOMENT**step)).sqrt() + EPSILON
+        head = head - LEARNING_RATE * (first / (1 - FIRST_MOMENT**step)) / slope
+    return head
+
+
+def _train_on_all(x: Tensor, y: Tensor, *, classes: int, epochs: int, batch: int = 256) -> Tensor:
+    """Return a head `[classes, features]` after `epochs` of Adam whose learning rate falls to zero."""
+    generator = torch.Generator().manual_seed(0)
+    head = torch.zeros((classes, x.shape[1]), device=x.device, requires_grad=True)
+    optimiser = torch.optim.Adam([head], lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * -(-len(x) // batch))
+    for _ in range(epochs):
+        for chosen in torch.split(torch.randperm(len(x), generator=generator).to(x.device), batch):
+            optimiser.zero_grad()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(x[chosen] @ head.T, y[chosen]))
+            optimiser.step()
+            schedule.step()
+    return head.detach()
+
+
+def _draw(y: npt.NDArray[np.integer], classes: int, count: int, seeds: int) -> npt.NDArray[np.int64]:
+    """Return the numbers of `count` random samples of each class, a row `[classes * count]` per seed."""
+    members = [np.flatnonzero(y == c) for c in range(classes)]
+    draws = [np.random.default_rng(seed) for seed in range(seeds)]
+    return np.array([np.concatenate([r.choice(m, count, replace=False) for m in members]) for r in draws])
+
+
+def _accuracy(heads: Tensor, x: Tensor, y: Tensor) -> float:
+    right = [(x @ head.T).argmax(dim=1) == y for head in heads]
+    return float(torch.stack(right).to(torch.float64).mean())

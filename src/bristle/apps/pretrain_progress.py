@@ -1,0 +1,29 @@
+"""What a person sees of pre-training: a line per epoch and, on a terminal, a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from bristle.apps.pretrain_training import Progress
+from bristle.apps.progress import patient_bar
+
+
+@contextmanager
+def pretraining_progress(*, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
+    """Yield what `pretrain` takes as `progress`."""
+    screen = console or Console(stderr=True)
+    with patient_bar("Pre-training", console=screen, patience=0.0) as bar:
+
+        def watch(at: Progress) -> None:
+            bar((at.epoch - 1) * at.batches + at.batch, at.epochs * at.batches)
+            if at.finished is not None:
+                screen.print(
+                    f"epoch {at.epoch}/{at.epochs}: loss {at.finished.loss:.4f}, "
+                    f"validation accuracy {at.finished.validation:.2%}",
+                    highlight=False,
+                )
+
+        yield watch
