@@ -18,14 +18,16 @@ from bristle.rules.parameters import check_count, check_positive, check_share
 
 @dataclass(frozen=True)
 class Fang(AgainstHonest):
-    """An attack along or against s = sign(mean of the benign heads - the victim's previous head).
+    """An attack along or against s = sign(mean of the benign heads - where that mean stood before).
 
-    The benign heads are the victim's own and the honest ones that it receives.
+    The benign heads are the victim's own and the honest ones that it receives. The published s is the change of the
+    server's model; measured from the victim's own head instead, it would mostly tell in what the victim differs from
+    its neighbours, and an attack against it would push the victim the way it goes anyway.
     """
 
     @property
     def knows(self) -> Knowledge:
-        """Full knowledge, as published: the inbox, the victim's own head and the one before."""
+        """Full knowledge, as published: the inbox, the victim's own head and where both stood."""
         return Knowledge.EVERYTHING
 
     @property

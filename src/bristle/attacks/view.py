@@ -40,7 +40,8 @@ class View:
     victim : array [..., C, D], optional
         Each victim's own head.
     previous : array [..., C, D], optional
-        Each victim's head before its latest round.
+        Where the victim's own and its inbox's heads stood on average in the round before: where the benign change
+        starts from. (With a server, the model that all trained from.)
     testable : boolean array [..., C], optional
         The classes that each victim can test: its familiar ones.
     sent : array [..., K, C, D], optional

@@ -113,6 +113,8 @@ class PoolInbox(Inbox):
 
     def logits(self, features: Array) -> Array:
         """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
+        if self.shared.heads.shape[0] > 2 * (self.received + 1):
+            return self.gathered().logits(features)  # Most of the product would be for nothing.
         xp, (batch, samples, depth) = self.xp, features.shape
         own = features @ xp.matrix_transpose(self._rows(self.own))
         rows = xp.reshape(self.shared.heads, (-1, depth))

@@ -1,0 +1,134 @@
+"""The command line: `bristle COMMAND`. Commands import what they need when they run, so that help is quick."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import bristle
+from bristle.apps.rows import write_rows
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+app = typer.Typer(
+    name="bristle",
+    help="Learn together without a server and without trust.",
+    epilog="Exit codes: 0 done, 1 a fault of ours, 2 something about the input is wrong, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run a command; what is wrong with the input is said in one line."""
+    try:
+        app()
+    except (ValueError, FileNotFoundError, FileExistsError, PermissionError, ModuleNotFoundError) as error:
+        print(f"bristle: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        print("bristle: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Learn together without a server and without trust."""
+    if version:
+        print(f"bristle {bristle.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    peers: Annotated[int, typer.Option(help="Benign peers.")] = 10,
+    attackers: Annotated[int, typer.Option(help="Attackers on top of them.")] = 5,
+    attack: Annotated[
+        str, typer.Option(help="What the attackers send, e.g. label-flip, alie, foreign-trojan.")
+    ] = "label-flip",
+    rule: Annotated[
+        list[str] | None, typer.Option(help="A rule to compare; give it several times.", show_default="five of them")
+    ] = None,
+    classes: Annotated[int, typer.Option(help="Classes that each peer holds, of 10.")] = 4,
+    iterations: Annotated[int, typer.Option(help="How long to learn.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the measurements as JSON Lines.")] = None,
+) -> None:
+    """See the rule at work: peers that hold a few digits each learn all ten, while attackers try to spoil it.
+
+    Everything is simulated in this machine's memory, on real images: MNIST and the bundled backbone.
+
+    Example: bristle demo --attack additive-noise --rule bristle --rule trimmed-mean
+    """
+    from bristle.apps.demo import Demo  # noqa: PLC0415
+    from bristle.apps.demo_view import show  # noqa: PLC0415
+
+    wanted = Demo(
+        peers=peers,
+        attackers=attackers,
+        attack=attack,
+        classes_per_peer=classes,
+        iterations=iterations,
+        seed=seed,
+        **({"rules": tuple(rule)} if rule else {}),
+    )
+    show(wanted, json=json)
+
+
+@app.command()
+def pretrain(
+    data: Annotated[str, typer.Argument(help="A .npz file, a folder of class folders with images, or mnist.")],
+    out: Annotated[Path, typer.Option(help="The ONNX file to write; its card goes beside it.")],
+    epochs: Annotated[int, typer.Option(help="Passes over the data; the learning rate falls to 0 over them.")] = 40,
+    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    size: Annotated[int | None, typer.Option(help="Side in pixels that images of a folder are brought to.")] = None,
+    rgb: Annotated[bool, typer.Option("--rgb", help="Keep the colours of a folder's images.")] = False,
+    transfer: Annotated[
+        str | None, typer.Option(help="Another dataset, to measure what the features are worth there.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Where torch computes, e.g. cpu or cuda.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, whatever checkpoint is there.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write a row per epoch and the result as JSON Lines.")] = None,
+) -> None:
+    """Make a backbone: train the paper's network on any dataset and write its frozen layers as ONNX.
+
+    Every epoch ends with a checkpoint; after an interruption the same command goes on from it, to the same result.
+    Needs torch: pip install 'bristle[pretrain]'.
+
+    Example: bristle pretrain emnist_letters.npz --out letters.onnx --transfer mnist
+    """
+    from bristle.apps.pretrain import About, Recipe  # noqa: PLC0415
+    from bristle.apps.pretrain import pretrain as make_backbone  # noqa: PLC0415
+    from bristle.apps.pretrain_progress import pretraining_progress  # noqa: PLC0415
+    from bristle.data import load  # noqa: PLC0415
+    from bristle.data.images import Channels  # noqa: PLC0415
+
+    channels: Channels = "rgb" if rgb else "gray"
+    dataset = load(data, size=size, channels=channels)
+    elsewhere = None if transfer is None else load(transfer, size=size, channels=channels)
+    command = f"bristle pretrain {data} --out {out.name} --epochs {epochs} --seed {seed}"
+    about = About(data=f"{dataset.name}.", command=command, transfer=elsewhere.name if elsewhere else "another dataset")
+    with pretraining_progress() as progress:
+        made = make_backbone(
+            dataset,
+            out=out,
+            recipe=Recipe(epochs=epochs),
+            seed=seed,
+            device=device,
+            resume=not restart,
+            transfer=elsewhere,
+            about=about,
+            progress=progress,
+        )
+    if json is not None:
+        rows = [{"epoch": number, **asdict(epoch)} for number, epoch in enumerate(made.history, start=1)]
+        rows.append({"backbone": str(made.backbone), "digest": made.digest, "accuracy": made.accuracy})
+        write_rows(json, rows)
+    print(f"{made.backbone}: {made.accuracy:.2%} on the test images of {dataset.name}; see {made.card}")

@@ -1,0 +1,44 @@
+"""What a world is made of: the features of a dataset, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bristle.arrays import Array
+from bristle.data import Dataset
+from bristle.learning.backbone import Backbone
+from bristle.learning.features import extract
+
+
+@dataclass(frozen=True)
+class FeatureData:
+    """Features and labels for training [N, D], [N] and for testing, and the names of the classes."""
+
+    train: Array
+    train_labels: Array
+    test: Array
+    test_labels: Array
+    classes: tuple[str, ...]
+
+
+def prepare(
+    dataset: Dataset,
+    backbone: Backbone,
+    *,
+    test_samples: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FeatureData:
+    """Extract the features of a dataset, or take them from the cache.
+
+    `test_samples` limits the test set to its first samples, for those who cannot wait.
+    """
+    return FeatureData(
+        train=extract(backbone, dataset.x_train, progress=progress),
+        train_labels=np.asarray(dataset.y_train, dtype=np.int64),
+        test=extract(backbone, dataset.x_test[:test_samples], progress=progress),
+        test_labels=np.asarray(dataset.y_test[:test_samples], dtype=np.int64),
+        classes=dataset.classes,
+    )
