@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -31,19 +33,31 @@ def main() -> None:
     except (ValueError, FileNotFoundError, FileExistsError, PermissionError, ModuleNotFoundError) as error:
         print(f"bristle: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bristle {bristle.__version__}")
+        raise typer.Exit
+
+
+@contextmanager
+def _interruptible(what_stays: str) -> Iterator[None]:
+    """Answer Ctrl-C with one line that says what was kept."""
+    try:
+        yield
     except KeyboardInterrupt:
-        print("bristle: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        print(f"\nbristle: interrupted; {what_stays}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
 ) -> None:
     """Learn together without a server and without trust."""
-    if version:
-        print(f"bristle {bristle.__version__}")
-        raise typer.Exit
 
 
 @app.command()
@@ -79,7 +93,8 @@ def demo(
         seed=seed,
         **({"rules": tuple(rule)} if rule else {}),
     )
-    show(wanted, json=json)
+    with _interruptible(f"the rows so far are in {json}" if json else "with --json FILE the rows so far would be kept"):
+        show(wanted, json=json)
 
 
 @app.command()
@@ -115,7 +130,7 @@ def pretrain(
     elsewhere = None if transfer is None else load(transfer, size=size, channels=channels)
     command = f"bristle pretrain {data} --out {out.name} --epochs {epochs} --seed {seed}"
     about = About(data=f"{dataset.name}.", command=command, transfer=elsewhere.name if elsewhere else "another dataset")
-    with pretraining_progress() as progress:
+    with _interruptible("the same command goes on from the last epoch"), pretraining_progress() as progress:
         made = make_backbone(
             dataset,
             out=out,
