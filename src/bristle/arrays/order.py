@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,10 @@ from bristle.arrays.namespace import Array, take_rows
 
 # Beyond this many rows the library's own sort wins over the network's n log^2(n) / 4 comparators.
 LARGEST_NETWORK = 384
+
+
+# Comparators: (low, high, whether the smaller values are needed, whether the larger ones are).
+Network = tuple[tuple[int, int, bool, bool], ...]
 
 
 def argsort(xp: Any, values: Array, *, axis: int = -1) -> Array:
@@ -37,44 +42,57 @@ def spread(xp: Any, chosen: Array, order: Array, fill: Any) -> Array:
     return take_rows(xp, xp.concat([chosen, padding], axis=1), position)
 
 
-def sort_rows(xp: Any, rows: Array, *, wanted: range | None = None, as_set: bool = False) -> list[Array]:
-    """Sort an array [n, ...] along its first axis, elementwise, and return the sorted rows.
+def sort_rows(xp: Any, rows: Sequence[Array], *, wanted: range | None = None, as_set: bool = False) -> list[Array]:
+    """Sort n arrays of one shape elementwise: position i of the answer holds the i-th smallest values.
 
     Batcher's odd-even merge sort (1968) as a network of elementwise minima and maxima: each comparator
     handles whole rows, so that it runs at vector speed in every array library, where a sort along a short
     axis does not. Only the positions in `wanted` (all by default) need be right, or `as_set` only which values
-    they hold together; comparators that do not matter are left out. `rows` may be overwritten.
+    they hold together; comparators that do not matter are left out. `rows` stay as they are.
     """
-    count = rows.shape[0]
+    count = len(rows)
     if count > LARGEST_NETWORK:
-        return _sorted_by_library(xp, rows)
+        return _sorted_by_library(xp, xp.stack(list(rows)))
     wanted = range(count) if wanted is None else wanted
     network = _network(count, wanted.start, wanted.stop, as_set)
-    sorted_rows = [rows[i, ...] for i in range(count)]
     if xp is np:
-        return _run_in_place(sorted_rows, network)
+        return _run_numpy(rows, network)
+    ordered = list(rows)
     for low, high, keep_low, keep_high in network:
-        first, second = sorted_rows[low], sorted_rows[high]
+        first, second = ordered[low], ordered[high]
         if keep_low:
-            sorted_rows[low] = xp.minimum(first, second)
+            ordered[low] = xp.minimum(first, second)
         if keep_high:
-            sorted_rows[high] = xp.maximum(first, second)
-    return sorted_rows
+            ordered[high] = xp.maximum(first, second)
+    return ordered
 
 
-def _run_in_place(rows: list[Array], network: tuple[tuple[int, int, bool, bool], ...]) -> list[Array]:
-    spare = np.empty_like(rows[0])
+def _run_numpy(rows: Sequence[Array], network: Network) -> list[Array]:
+    """Run the network in work space of one row more than there are; the given rows are only read."""
+    ordered = list(rows)
+    free = list(np.empty((len(rows) + 1, *rows[0].shape), dtype=rows[0].dtype))
+    ours = [False] * len(rows)
+
+    def place(position: int) -> Array:
+        return ordered[position] if ours[position] else free.pop()
+
     for low, high, keep_low, keep_high in network:
-        first, second = rows[low], rows[high]
+        first, second = ordered[low], ordered[high]
         if keep_low and keep_high:
-            np.minimum(first, second, out=spare)
-            np.maximum(first, second, out=second)
-            rows[low], spare = spare, first
+            smaller, larger = free.pop(), place(high)
+            np.minimum(first, second, out=smaller)
+            np.maximum(first, second, out=larger)
+            if ours[low]:
+                free.append(first)
+            ordered[low], ordered[high] = smaller, larger
+            ours[low] = ours[high] = True
         elif keep_low:
-            np.minimum(first, second, out=first)
+            ordered[low] = np.minimum(first, second, out=place(low))
+            ours[low] = True
         else:
-            np.maximum(first, second, out=second)
-    return rows
+            ordered[high] = np.maximum(first, second, out=place(high))
+            ours[high] = True
+    return ordered
 
 
 def _sorted_by_library(xp: Any, rows: Array) -> list[Array]:
@@ -86,7 +104,7 @@ def _sorted_by_library(xp: Any, rows: Array) -> list[Array]:
 
 
 @lru_cache(maxsize=256)
-def _network(count: int, start: int, stop: int, as_set: bool) -> tuple[tuple[int, int, bool, bool], ...]:
+def _network(count: int, start: int, stop: int, as_set: bool) -> Network:
     """Return the comparators (low, high, keep low, keep high) that positions start..stop-1 depend on.
 
     Wanted only as a set, two of these positions need no comparing with each other: their sum is the same.

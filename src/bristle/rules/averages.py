@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
@@ -32,9 +33,9 @@ class FedAvg(Rule):
     """
 
     @property
-    def shows_faults(self) -> bool:
+    def measures(self) -> Measure:
         """Every model has a share in every coordinate: a NaN or an overflow shows in the mean."""
-        return True
+        return Measure.ANSWER
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bristle.arrays import Array, spread
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.integrator import Integrator, Score
@@ -67,6 +68,11 @@ class Bristle(Rule):
     def samples(self) -> bool:
         """The prioritiser draws models from its tiers."""
         return True
+
+    @property
+    def measures(self) -> Measure:
+        """The prioritiser asks for distances from the own head."""
+        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Prioritise, then integrate."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, squared_norms, take_rows, to_numpy
-from bristle.arrays.products import distances_from
+from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy
 from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import (
-    LARGEST_NORM,
+    Measure,
+    Measured,
     centre_of,
     check_array,
     check_evaluation,
@@ -22,6 +22,8 @@ from bristle.rules.checks import (
     check_pool,
     check_previous,
     check_shape,
+    fits,
+    measure_models,
     refusals_of,
     same_library,
     zeroed,
@@ -90,7 +92,7 @@ class Call:
     classes: int
     received: Array | SharedHeads
     index: Array | None
-    distances: Array | None
+    measured: Measured
     usable: Array | None
     refusals: Array | None
     task: Task
@@ -108,12 +110,9 @@ class Call:
         evaluation: Evaluation | None,
         claims: Array | None,
         context: Context | None,
-        verify: bool = True,
+        measure: Measure = Measure.NORMS,
     ) -> Call:
-        """Check everything that the caller gave; a mistake is a ValueError that says what to change.
-
-        Without `verify`, received models are taken to be fit for use.
-        """
+        """Check everything that the caller gave; a mistake is a ValueError that says what to change."""
         heads = received.heads if isinstance(received, Pool) else received
         xp = same_library(own, heads)
         check_floats(xp, own, heads)
@@ -130,29 +129,22 @@ class Call:
         else:
             models = check_array(received, batch, (classes, depth))
             flat = xp.reshape(received, (size, models, width))
-        with np.errstate(over="ignore", invalid="ignore"):
-            own_fits = squared_norms(xp, flat_own) <= LARGEST_NORM**2
-            sizes, heads_fit = None, None
-            if verify:
-                # About the own head, the check costs what rules by distance need anyway.
-                sizes = squared_norms(xp, flat) if index is not None else distances_from(xp, flat, flat_own)
-                heads_fit = sizes <= LARGEST_NORM**2
-        if not bool(xp.all(own_fits)):
+        if not fits(own):
             raise ValueError("own holds values that are not finite or beyond 1e15; restore it before aggregating")
+        measured = measure_models(xp, flat, flat_own if index is None else None, measure)
         mask = check_mask(xp, mask, (*batch, models))
-        usable, refusals = refusals_of(xp, mask, flat, heads_fit, index)
+        usable, refusals = refusals_of(xp, mask, flat, measured.fit, index)
         everyone: Array | SharedHeads = flat
         if index is not None:
-            everyone = SharedHeads(zeroed(xp, flat, heads_fit), centre_of(xp, flat_own))
+            everyone = SharedHeads(zeroed(xp, flat, measured.fit), centre_of(xp, flat_own))
         task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, context or Context())
-        distances = sizes if index is None else None
         return cls(
             batch,
             flat_own,
             classes,
             everyone,
             index,
-            distances,
+            measured,
             usable,
             refusals,
             task,
@@ -208,7 +200,10 @@ class Call:
         own = members(self.own)
         inbox: Inbox
         if self.index is None:
-            inbox = ArrayInbox(own, self.classes, models_of(self.received), models_of(self.distances))
+            # Products are not worth picking apart where models are left out.
+            products = members(self.measured.products) if order is None else None
+            distances = models_of(self.measured.distances)
+            inbox = ArrayInbox(own, self.classes, models_of(self.received), distances, products)
         else:
             assert isinstance(self.received, SharedHeads)
             inbox = PoolInbox(own, self.classes, self.received, models_of(self.index))

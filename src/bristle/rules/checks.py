@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import IntEnum
 from math import prod
 from typing import Any
 
@@ -9,11 +11,50 @@ import numpy as np
 
 from bristle.arrays import Array, Pool, namespace, squared_norms
 from bristle.arrays.namespace import is_array
+from bristle.arrays.products import distances_from, gram_about
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
+
+class Measure(IntEnum):
+    """What a rule asks of the models anyway, from cheap to dear: models that are unfit for use are told by it.
+
+    `ANSWER` is for rules whose answer is unfit when one model is; `NORMS` for those that ask for nothing; `DISTANCES`
+    from the own head; `PRODUCTS` of all models with each other.
+    """
+
+    ANSWER = 0
+    NORMS = 1
+    DISTANCES = 2
+    PRODUCTS = 3
+
+
 # A head with a larger norm is refused: its square, and sums of such squares, must fit a 32-bit float.
 LARGEST_NORM = 1e15
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Sizes that tell whether models are fit for use, and what was computed for them: [B, M] and [B, M, M]."""
+
+    fit: Array | None = None
+    distances: Array | None = None
+    products: Array | None = None
+
+
+def measure_models(xp: Any, models: Array, own: Array | None, measure: Measure) -> Measured:
+    """Find the models that are fit for use by what the rule needs; without `own` [B, F], by their norms."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if measure is Measure.ANSWER:
+            return Measured()
+        if own is None or measure is Measure.NORMS:
+            return Measured(squared_norms(xp, models) <= LARGEST_NORM**2)
+        if measure is Measure.DISTANCES or xp is not np:  # Other libraries would need the memory of all at once.
+            distances = distances_from(xp, models, own)
+            return Measured(distances <= LARGEST_NORM**2, distances)
+        products = gram_about(xp, models, own)
+        distances = xp.linalg.diagonal(products)
+        return Measured(distances <= LARGEST_NORM**2, distances, products)
 
 
 def same_library(own: Array, heads: Array) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bristle.arrays import Array, argsort, sort_rows
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count
@@ -32,6 +33,11 @@ class Window:
 @dataclass(frozen=True)
 class CoordinateWise(Rule):
     """A rule given by the window of sorted values that it averages."""
+
+    @property
+    def measures(self) -> Measure:
+        """Sorting asks for no distances."""
+        return Measure.NORMS
 
     @abstractmethod
     def window(self, count: int) -> Window:
@@ -107,7 +113,7 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
     wanted = range(count) if window.nearest else range(window.start, window.start + window.length)
 
     def mean(block: tuple[int, int]) -> Array:
-        rows = sort_rows(xp, inbox.columns(*block), wanted=wanted, as_set=not window.nearest)
+        rows = sort_rows(xp, inbox.rows(*block), wanted=wanted, as_set=not window.nearest)
         if window.nearest:
             return _nearest_mean(xp, rows, window.length)
         return _sum(xp, rows[wanted.start : wanted.stop]) / window.length
@@ -121,11 +127,11 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
     xp, count = inbox.xp, inbox.received + 1
     parts = []
     for start, stop in inbox.blocks():
-        values = inbox.columns(start, stop)
-        rank = argsort(xp, argsort(xp, values, axis=0), axis=0)
+        rows = inbox.rows(start, stop)
+        rank = argsort(xp, argsort(xp, xp.stack(rows), axis=0), axis=0)
         first: Any = window.start
         if window.nearest:
-            first = _nearest_start(xp, sort_rows(xp, values), window.length)
+            first = _nearest_start(xp, sort_rows(xp, rows), window.length)
         inside = (rank >= first) & (rank < first + window.length)
         parts.append(xp.astype(inside, inbox.own.dtype) / window.length)
     shares = xp.permute_dims(xp.concat(parts, axis=-1), (1, 0, 2))

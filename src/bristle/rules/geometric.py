@@ -11,6 +11,7 @@ from typing import Any
 
 from bristle.arrays import Array, argsort, take_rows
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count, check_positive
@@ -39,6 +40,11 @@ class GeometricMedian(Rule):
     def __post_init__(self) -> None:
         check_positive("nu", self.nu)
         check_count("iterations", self.iterations, least=1)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances from any mixture come from the products."""
+        return Measure.PRODUCTS
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Walk towards the geometric median."""
@@ -74,6 +80,11 @@ class CenteredClipping(Rule):
             check_positive("tau", self.tau)
         check_count("iterations", self.iterations, least=1)
 
+    @property
+    def measures(self) -> Measure:
+        """Distances from any mixture come from the products."""
+        return Measure.PRODUCTS
+
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Walk towards the clipped mean."""
         xp, gram, count = inbox.xp, inbox.gram, inbox.received + 1
@@ -105,6 +116,11 @@ class SelfCenteredClipping(Rule):
     def __post_init__(self) -> None:
         if self.tau is not None:
             check_positive("tau", self.tau)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances from the own head."""
+        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Pull every head into the radius, then average."""

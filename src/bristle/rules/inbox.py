@@ -53,8 +53,8 @@ class Inbox(ABC):
         """Inner product [B, received] of each model's difference from the own head with `direction` [B, F]."""
 
     @abstractmethod
-    def columns(self, start: int, stop: int) -> Array:
-        """Copy of coordinates start..stop-1 of all heads, as [n, B, stop - start]."""
+    def rows(self, start: int, stop: int) -> list[Array]:
+        """Coordinates start..stop-1 of each of the n heads [B, stop - start], to be read only."""
 
     @abstractmethod
     def combine(self, weights: Array) -> Array:
@@ -83,7 +83,7 @@ class Inbox(ABC):
     def mixtures(self, matrix: Array) -> Array:
         """Write mixtures [B, n', F] of the heads out; `matrix` [B, n', n]."""
         xp = self.xp
-        parts = [matrix @ xp.permute_dims(self.columns(*block), (1, 0, 2)) for block in self.blocks()]
+        parts = [matrix @ xp.stack(self.rows(*block), axis=1) for block in self.blocks()]
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
     def squared_distances(self) -> Array:
@@ -97,7 +97,7 @@ class Inbox(ABC):
         return xp.where(squared > 0, squared, xp.zeros_like(squared)) * off_diagonal
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Return the ranges of coordinates that `columns` is best asked for."""
+        """Return the ranges of coordinates that `rows` is best asked for."""
         width = max(1, ROW // max(1, self.own.shape[0]))
         return [(s, min(s + width, self.own.shape[1])) for s in range(0, self.own.shape[1], width)]
 
@@ -112,6 +112,7 @@ class ArrayInbox(Inbox):
 
     models: Array
     known_distances: Array | None = None
+    known_products: Array | None = None
 
     @property
     def received(self) -> int:
@@ -121,7 +122,9 @@ class ArrayInbox(Inbox):
     def _inner_products(self) -> Array:
         """Inner products about the own head, so that its row is zero and near heads keep their digits."""
         xp, (batch, received, _) = self.xp, self.models.shape
-        inner = gram_about(xp, self.models, self.own)
+        inner = self.known_products
+        if inner is None:
+            inner = gram_about(xp, self.models, self.own)
         row = xp.zeros((batch, 1, received), dtype=inner.dtype, device=inner.device)
         column = xp.zeros((batch, received + 1, 1), dtype=inner.dtype, device=inner.device)
         return xp.concat([column, xp.concat([row, inner], axis=1)], axis=2)
@@ -137,10 +140,10 @@ class ArrayInbox(Inbox):
         column = direction[:, :, None]
         return (self.models @ column)[:, :, 0] - (self.own[:, None, :] @ column)[:, :, 0]
 
-    def columns(self, start: int, stop: int) -> Array:
-        """Copy of some coordinates, own head first."""
-        own, models = self.own[None, :, start:stop], self.models[:, :, start:stop]
-        return self.xp.concat([own, self.xp.permute_dims(models, (1, 0, 2))], axis=0)
+    def rows(self, start: int, stop: int) -> list[Array]:
+        """Some coordinates of each head, own head first."""
+        models = [self.models[:, i, start:stop] for i in range(self.received)]
+        return [self.own[:, start:stop], *models]
 
     def combine(self, weights: Array) -> Array:
         """Weighted sum of all heads."""
@@ -210,11 +213,10 @@ class MixedInbox(Inbox):
         mixed = (self.matrix @ xp.concat([own, base], axis=1)[:, :, None])[:, :, 0]
         return mixed[:, 1:] - mixed[:, :1]
 
-    def columns(self, start: int, stop: int) -> Array:
+    def rows(self, start: int, stop: int) -> list[Array]:
         """Mixtures of some coordinates, own one first."""
-        xp = self.xp
-        base = xp.permute_dims(self.base.columns(start, stop), (1, 0, 2))
-        return xp.permute_dims(self.matrix @ base, (1, 0, 2))
+        mixed = self.matrix @ self.xp.stack(self.base.rows(start, stop), axis=1)
+        return [mixed[:, i, :] for i in range(self.received + 1)]
 
     def combine(self, weights: Array) -> Array:
         """Weighted sum of the mixtures."""

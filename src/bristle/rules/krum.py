@@ -7,6 +7,7 @@ from typing import Any
 
 from bristle.arrays import Array, argsort, spread, take_rows
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import Window, window_mean, window_shares
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
@@ -38,6 +39,11 @@ class Krum(Rule):
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances between all heads come from their products."""
+        return Measure.PRODUCTS
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Choose the head with the lowest score."""
@@ -78,6 +84,11 @@ class MultiKrum(Rule):
         if self.m is not None:
             check_count("m", self.m, least=1)
 
+    @property
+    def measures(self) -> Measure:
+        """Distances between all heads come from their products."""
+        return Measure.PRODUCTS
+
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the heads with the lowest scores."""
         count = inbox.received + 1
@@ -109,6 +120,11 @@ class Bulyan(Rule):
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances between all heads come from their products."""
+        return Measure.PRODUCTS
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Choose by Krum, then average around the median."""

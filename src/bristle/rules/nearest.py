@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bristle.arrays import argsort
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count, check_positive, check_share
@@ -25,6 +26,11 @@ class NearestNeighbourAveraging(Rule):
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances from the own head."""
+        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the nearest."""
@@ -62,6 +68,11 @@ class Balance(Rule):
         check_positive("gamma", self.gamma)
         check_positive("kappa", self.kappa)
         check_share("own_share", self.own_share)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances from the own head."""
+        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the accepted with the own head."""

@@ -82,13 +82,13 @@ class PoolInbox(Inbox):
         own = (self.own - self.shared.centre)[:, None, :] @ direction[:, :, None]
         return take_rows(self.xp, products, self.index) - own[:, :, 0]
 
-    def columns(self, start: int, stop: int) -> Array:
-        """Copy of some coordinates, own head first."""
+    def rows(self, start: int, stop: int) -> list[Array]:
+        """Some coordinates of each head, own head first."""
         xp, (batch, received) = self.xp, self.index.shape
         index = xp.reshape(xp.matrix_transpose(self.index), (-1,))
         models = xp.take(self.shared.heads[:, start:stop], index, axis=0)
         models = xp.reshape(models, (received, batch, stop - start))
-        return xp.concat([self.own[None, :, start:stop], models], axis=0)
+        return [self.own[:, start:stop], *(models[i, ...] for i in range(received))]
 
     def combine(self, weights: Array) -> Array:
         """Weighted sum of all heads: one product over the pool."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from bristle.arrays import Array, Pool, argsort, spread, uniforms
 from bristle.rules.call import Call
+from bristle.rules.checks import Measure
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count, check_share
 
@@ -37,7 +38,9 @@ class Prioritiser:
 
     def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
         """Return which of the received models [..., M] pass: a mask to hand on to the integrator."""
-        call = Call.check(own, received, mask=mask, evaluation=None, claims=None, context=None)
+        call = Call.check(
+            own, received, mask=mask, evaluation=None, claims=None, context=None, measure=Measure.DISTANCES
+        )
         passes = []
         for part in call.parts(uniforms(rng, call.models_shape, like=own)):
             xp, count = part.inbox.xp, min(self.beta, part.inbox.received)

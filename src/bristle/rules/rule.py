@@ -12,7 +12,7 @@ import numpy as np
 from bristle.arrays import Array, Pool, spread, uniforms
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
-from bristle.rules.checks import fits
+from bristle.rules.checks import Measure, fits
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
 
@@ -46,9 +46,9 @@ class Rule(ABC):
         return False
 
     @property
-    def shows_faults(self) -> bool:
-        """Whether one unfit model makes the answer unfit, so that checking the answer alone is enough."""
-        return False
+    def measures(self) -> Measure:
+        """What the rule asks of the models anyway: those that are unfit for use are told by it."""
+        return Measure.NORMS
 
     def __call__(
         self,
@@ -86,12 +86,13 @@ class Rule(ABC):
             For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
         """
         given: dict[str, Any] = {"mask": mask, "evaluation": evaluation, "claims": claims, "context": context}
-        if self.shows_faults:
+        if self.measures is Measure.ANSWER:
             with np.errstate(over="ignore", invalid="ignore"):
-                decision = self._answer(Call.check(own, received, verify=False, **given), context, rng)
+                decision = self._answer(Call.check(own, received, measure=Measure.ANSWER, **given), context, rng)
             if fits(decision.head):
                 return decision
-        return self._answer(Call.check(own, received, **given), context, rng)
+        measure = max(self.measures, Measure.NORMS)
+        return self._answer(Call.check(own, received, measure=measure, **given), context, rng)
 
     def _answer(self, call: Call, context: Context | None, rng: Any) -> Decision:
         draws = uniforms(rng, call.models_shape, like=call.own) if self.samples else None

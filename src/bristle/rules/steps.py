@@ -9,6 +9,7 @@ from typing import Any
 from bristle.arrays import Array, Pool, argsort, take_rows, uniforms
 from bristle.arrays.products import pull_in
 from bristle.rules.call import Call, Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.parameters import check_count, check_positive
@@ -24,6 +25,11 @@ class Step(ABC):
         """Whether the step draws random numbers."""
         return False
 
+    @property
+    def measures(self) -> Measure:
+        """What the step asks of the models anyway, as for rules."""
+        return Measure.NORMS
+
     @abstractmethod
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return the mixtures [B, n', n]: each row sums to 1, row 0 stands for the own head."""
@@ -37,7 +43,7 @@ class Step(ABC):
 
         For those who want the step alone; in a chain nothing is written out.
         """
-        call = Call.check(own, received, mask=mask, evaluation=None, claims=None, context=None)
+        call = Call.check(own, received, mask=mask, evaluation=None, claims=None, context=None, measure=self.measures)
         draws = uniforms(rng, call.models_shape, like=own) if self.samples else None
         parts = [self.mixtures(part.inbox, part.task) for part in call.parts(draws)]
         if len({part.shape[1] for part in parts}) > 1:
@@ -57,6 +63,11 @@ class NearestNeighbourMixing(Step):
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances between all heads come from their products."""
+        return Measure.PRODUCTS
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head's mean with its nearest neighbours."""
@@ -127,6 +138,11 @@ class Clipping(Step):
         if self.f is not None:
             check_count("f", self.f)
 
+    @property
+    def measures(self) -> Measure:
+        """Distances from the own head."""
+        return Measure.DISTANCES
+
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head pulled towards the own one."""
         xp, own = inbox.xp, inbox.own
@@ -177,6 +193,13 @@ class Chain(Rule):
     def samples(self) -> bool:
         """Whether the rule or a step draws random numbers."""
         return self.rule.samples or any(step.samples for step in self.steps)
+
+    @property
+    def measures(self) -> Measure:
+        """The most that any part asks for."""
+        if not self.steps:
+            return self.rule.measures
+        return max(Measure.NORMS, self.rule.measures, *(step.measures for step in self.steps))
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Apply the steps in turn, then the rule, and trace its answer back to the models received."""

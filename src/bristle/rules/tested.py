@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bristle.arrays import argsort, squared_norms
 from bristle.learning.metrics import log_likelihood_loss
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_share
@@ -38,6 +39,11 @@ class Mozi(Rule):
         check_share("rho", self.rho)
         check_share("own_share", self.own_share)
 
+    @property
+    def measures(self) -> Measure:
+        """Distances from the own head."""
+        return Measure.DISTANCES
+
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Filter by distance, then by loss."""
         xp, evaluation = inbox.xp, task.evaluation
@@ -66,6 +72,11 @@ class FLTrust(Rule):
     way. Needs `context.previous`, the own head before its latest training (without it, the zero head where all
     begin); no f, no data. O(n d).
     """
+
+    @property
+    def measures(self) -> Measure:
+        """Distances from the own head."""
+        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Weigh each update by its agreement with the own one."""
