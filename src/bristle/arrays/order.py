@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -42,13 +44,45 @@ def spread(xp: Any, chosen: Array, order: Array, fill: Any) -> Array:
     return take_rows(xp, xp.concat([chosen, padding], axis=1), position)
 
 
-def sort_rows(xp: Any, rows: Sequence[Array], *, wanted: range | None = None, as_set: bool = False) -> list[Array]:
+class Workspace(threading.local):
+    """Memory that sorting may use again: fresh memory costs as much as the sorting. One for each thread."""
+
+    largest = 32 << 20
+    """Bytes that are kept at most between calls."""
+    gap = 16
+    """Numbers between rows: at distances of a power of two they would compete for the same places in the cache."""
+
+    def __init__(self) -> None:
+        self._memory: Array = np.empty(0, dtype=np.float32)
+
+    def rows(self, count: int, shape: tuple[int, ...], dtype: Any) -> list[Array]:
+        """Return `count` uninitialised arrays of `shape`; what an earlier call returned is overwritten."""
+        size = prod(shape)
+        needed = count * (size + self.gap)
+        memory = self._memory
+        if memory.dtype != dtype or memory.size < needed:
+            memory = np.empty(needed, dtype=dtype)
+            if memory.nbytes <= self.largest:
+                self._memory = memory
+        laid_out = memory[:needed].reshape(count, size + self.gap)
+        return [row[:size].reshape(shape) for row in laid_out]
+
+
+def sort_rows(
+    xp: Any,
+    rows: Sequence[Array],
+    *,
+    wanted: range | None = None,
+    as_set: bool = False,
+    workspace: Workspace | None = None,
+) -> list[Array]:
     """Sort n arrays of one shape elementwise: position i of the answer holds the i-th smallest values.
 
     Batcher's odd-even merge sort (1968) as a network of elementwise minima and maxima: each comparator
     handles whole rows, so that it runs at vector speed in every array library, where a sort along a short
     axis does not. Only the positions in `wanted` (all by default) need be right, or `as_set` only which values
-    they hold together; comparators that do not matter are left out. `rows` stay as they are.
+    they hold together; comparators that do not matter are left out. `rows` stay as they are. With a `workspace`,
+    the answer is only good until that is used again.
     """
     count = len(rows)
     if count > LARGEST_NETWORK:
@@ -56,7 +90,7 @@ def sort_rows(xp: Any, rows: Sequence[Array], *, wanted: range | None = None, as
     wanted = range(count) if wanted is None else wanted
     network = _network(count, wanted.start, wanted.stop, as_set)
     if xp is np:
-        return _run_numpy(rows, network)
+        return _run_numpy(rows, network, workspace or Workspace())
     ordered = list(rows)
     for low, high, keep_low, keep_high in network:
         first, second = ordered[low], ordered[high]
@@ -67,10 +101,10 @@ def sort_rows(xp: Any, rows: Sequence[Array], *, wanted: range | None = None, as
     return ordered
 
 
-def _run_numpy(rows: Sequence[Array], network: Network) -> list[Array]:
+def _run_numpy(rows: Sequence[Array], network: Network, workspace: Workspace) -> list[Array]:
     """Run the network in work space of one row more than there are; the given rows are only read."""
     ordered = list(rows)
-    free = list(np.empty((len(rows) + 1, *rows[0].shape), dtype=rows[0].dtype))
+    free = workspace.rows(len(rows) + 1, rows[0].shape, rows[0].dtype)
     ours = [False] * len(rows)
 
     def place(position: int) -> Array:

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays import Array, argsort, sort_rows
+from bristle.arrays.order import Workspace
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count
 from bristle.rules.rule import Rule, Verdict, kept_or, stay
+
+WORKSPACE = Workspace()
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
     wanted = range(count) if window.nearest else range(window.start, window.start + window.length)
 
     def mean(block: tuple[int, int]) -> Array:
-        rows = sort_rows(xp, inbox.rows(*block), wanted=wanted, as_set=not window.nearest)
+        rows = sort_rows(xp, inbox.rows(*block), wanted=wanted, as_set=not window.nearest, workspace=WORKSPACE)
         if window.nearest:
             return _nearest_mean(xp, rows, window.length)
         return _sum(xp, rows[wanted.start : wanted.stop]) / window.length
