@@ -52,8 +52,9 @@ $(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .peers --requirement benchmarks/peers.txt
 	@touch $@
 
-bench: peers  ## our rules against ByzFL and ByzPy; writes docs/benchmarks-rules.md
+bench: peers  ## rules against ByzFL and ByzPy, and training; writes docs/
 	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --out docs/training-speed.md
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .

@@ -16,9 +16,10 @@ DEVICE_BLOCK_BYTES = 2 << 30
 
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that all `arrays` belong to."""
-    if all(type(array) is np.ndarray for array in arrays):
-        return np  # NumPy 2 follows the standard by itself, and the shortcut saves microseconds a call.
-    return array_api_compat.array_namespace(*arrays)
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            return array_api_compat.array_namespace(*arrays)
+    return np  # NumPy 2 follows the standard by itself, and the shortcut saves microseconds a call.
 
 
 def is_array(value: object) -> bool:

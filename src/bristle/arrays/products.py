@@ -17,11 +17,26 @@ PASS = 1 << 18
 def distances_from(xp: Any, models: Array, point: Array) -> Array:
     """Squared Euclidean distances [B, k] of `models` [B, k, F] from `point` [B, F]."""
     batch, count, width = models.shape
-    turn = max(1, PASS // max(1, batch * width))
+    turn = max(1, PASS // max(1, width))
+    if xp is np:
+        return _numpy_distances(models, point, turn)
+    # Some models at a time bound the memory that the differences take.
     turns = [(start, min(start + turn, count)) for start in range(0, max(count, 1), turn)]
-    # A few models at a time, so that a difference is still in the cache when it is squared.
     parts = [squared_norms(xp, models[:, start:stop, :] - point[:, None, :]) for start, stop in turns]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+
+
+def _numpy_distances(models: Array, point: Array, turn: int) -> Array:
+    """A few models at a time in memory that is used again: a difference is still in the cache when it is squared."""
+    batch, count, width = models.shape
+    squared = np.empty((batch, count), dtype=models.dtype)
+    room = np.empty((min(turn, count), width), dtype=models.dtype)
+    for b in range(batch):
+        for start in range(0, count, turn):
+            some = models[b, start : start + turn]
+            difference = np.subtract(some, point[b], out=room[: len(some)])
+            np.vecdot(difference, difference, out=squared[b, start : start + turn])
+    return squared
 
 
 def gram_about(xp: Any, models: Array, point: Array) -> Array:

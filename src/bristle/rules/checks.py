@@ -122,8 +122,8 @@ def fits(heads: Array) -> bool:
     """Tell whether all heads [..., C, D] are finite and small enough to compute with."""
     xp = namespace(heads)
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = squared_norms(xp, xp.reshape(heads, (*heads.shape[:-2], -1)))
-        return bool(xp.all(norms <= LARGEST_NORM**2))
+        small = squared_norms(xp, xp.reshape(heads, (*heads.shape[:-2], -1))) <= LARGEST_NORM**2
+        return bool(small) if small.ndim == 0 else bool(xp.all(small))
 
 
 def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
