@@ -42,6 +42,8 @@ def from_numpy(values: np.ndarray[Any, Any], *, like: Array, dtype: Any = None) 
     xp = namespace(like)
     if xp is np:
         return values if dtype is None else values.astype(dtype, copy=False)
+    # What comes from a packet is read-only; other libraries do not know the idea.
+    values = values if values.flags.writeable else values.copy()
     return xp.asarray(values, dtype=dtype, device=array_api_compat.device(like))
 
 

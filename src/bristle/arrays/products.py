@@ -16,7 +16,7 @@ PASS = 1 << 18
 
 def distances_from(xp: Any, models: Array, point: Array) -> Array:
     """Squared Euclidean distances [B, k] of `models` [B, k, F] from `point` [B, F]."""
-    batch, count, width = models.shape
+    _, count, width = models.shape
     turn = max(1, PASS // max(1, width))
     if xp is np:
         return _numpy_distances(models, point, turn)

@@ -53,12 +53,14 @@ class LabelFlip(Attack):
             found = y.dtype if is_array(y) else type(y).__name__
             raise ValueError(f"labels must be an array of integers, not {found}")
         xp = namespace(y)
+        kind, y = y.dtype, xp.astype(y, xp.int64, copy=False)  # Unsigned types have no -1 to compare with.
         if not bool(xp.all((y >= -1) & (y < self.classes))):
             raise ValueError(
                 f"labels must lie between 0 and {self.classes - 1}, or be -1 for padding; "
                 "for other data give the attack its number of classes, classes=..."
             )
-        return xp.where(y == self.classes - 1, xp.zeros_like(y), xp.where(y < 0, y, y + xp.ones_like(y)))
+        flipped = xp.where(y == self.classes - 1, xp.zeros_like(y), xp.where(y < 0, y, y + xp.ones_like(y)))
+        return xp.astype(flipped, kind, copy=False)
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Send the own heads, which learned the wrong labels."""

@@ -78,4 +78,5 @@ def log_likelihood_loss(logits: Array, labels: Array) -> Array:
 
 
 def _one_hot(xp: Any, labels: Array, classes: int) -> Array:
-    return labels[..., None] == xp.arange(classes, dtype=labels.dtype, device=labels.device)
+    labels = xp.astype(labels, xp.int64, copy=False)  # A small type would wrap around at many classes.
+    return labels[..., None] == xp.arange(classes, dtype=xp.int64, device=labels.device)

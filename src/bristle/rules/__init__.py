@@ -5,16 +5,18 @@ Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, 
 
 from bristle.rules.averages import FedAvg, Local
 from bristle.rules.bristle import Bristle
-from bristle.rules.call import Context
+from bristle.rules.call import Context, Task
+from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
+from bristle.rules.inbox import Inbox
 from bristle.rules.integrator import Integrator
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.nearest import Balance, NearestNeighbourAveraging
 from bristle.rules.prioritiser import Prioritiser
 from bristle.rules.registry import create, names, steps
-from bristle.rules.rule import Rule
+from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
 from bristle.rules.stacking import stack
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
 from bristle.rules.tested import FLTrust, Mozi
@@ -31,10 +33,12 @@ __all__ = [
     "FLTrust",
     "FedAvg",
     "GeometricMedian",
+    "Inbox",
     "Integrator",
     "Krum",
     "Local",
     "MeanAroundMedian",
+    "Measure",
     "Median",
     "Mozi",
     "MultiKrum",
@@ -45,10 +49,15 @@ __all__ = [
     "Rule",
     "SelfCenteredClipping",
     "Step",
+    "Task",
     "TrimmedMean",
+    "Verdict",
     "chain",
+    "combination",
     "create",
+    "kept_or",
     "names",
     "stack",
+    "stay",
     "steps",
 ]

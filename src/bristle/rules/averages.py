@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bristle.rules.call import Task
-from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
@@ -31,11 +30,6 @@ class FedAvg(Rule):
     Assumes that everyone is honest: one attacker moves the answer anywhere. Needs no f, no data, no history.
     O(n d).
     """
-
-    @property
-    def measures(self) -> Measure:
-        """Every model has a share in every coordinate: a NaN or an overflow shows in the mean."""
-        return Measure.ANSWER
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""

@@ -87,4 +87,4 @@ class Bristle(Rule):
             tested = verdict.weights()
             return xp.concat([tested[:, :1, :], spread(xp, tested[:, 1:, :], order, 0)], axis=1)
 
-        return Verdict(verdict.head, weights, reasons)
+        return Verdict(verdict.head, weights, reasons, verdict.stays)

@@ -28,7 +28,9 @@ from bristle.rules.checks import (
     same_library,
     zeroed,
 )
+from bristle.rules.decision import Decision
 from bristle.rules.inbox import ArrayInbox, Inbox
+from bristle.rules.parameters import check_count
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
 
 
@@ -53,6 +55,10 @@ class Context:
     previous: Array | None = None
     senders: Array | None = None
     state: Any = None
+
+    def __post_init__(self) -> None:
+        check_count("iteration", self.iteration, least=1)
+        check_count("total", self.total, least=1)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Call:
     task: Task
     models_shape: tuple[int, ...]
     head_shape: tuple[int, int]
+    measure: Measure
     _undo: Array | None = None
 
     @classmethod
@@ -124,20 +131,21 @@ class Call:
         index = None
         if isinstance(received, Pool):
             models = check_pool(xp, received, batch, (classes, depth))
-            index = xp.reshape(received.index, (size, models))
+            # Positions are multiplied below: no small type may overflow.
+            index = xp.reshape(xp.astype(received.index, xp.int64, copy=False), (size, models))
             flat = xp.reshape(heads, (heads.shape[0], width))
         else:
             models = check_array(received, batch, (classes, depth))
             flat = xp.reshape(received, (size, models, width))
-        if not fits(own):
-            raise ValueError("own holds values that are not finite or beyond 1e15; restore it before aggregating")
+        if not fits(flat_own):
+            raise ValueError("own is not finite, or its norm is beyond 1e15; restore it before aggregating")
         measured = measure_models(xp, flat, flat_own if index is None else None, measure)
-        mask = check_mask(xp, mask, (*batch, models))
+        mask = check_mask(xp, mask, own, (*batch, models))
         usable, refusals = refusals_of(xp, mask, flat, measured.fit, index)
         everyone: Array | SharedHeads = flat
         if index is not None:
             everyone = SharedHeads(zeroed(xp, flat, measured.fit), centre_of(xp, flat_own))
-        task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, context or Context())
+        task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context))
         return cls(
             batch,
             flat_own,
@@ -150,6 +158,7 @@ class Call:
             task,
             (*batch, models),
             (classes, depth),
+            measure,
         )
 
     def parts(self, draws: Array | None) -> Iterator[Part]:
@@ -176,6 +185,17 @@ class Call:
         if self._undo is not None:
             whole = xp.take(whole, self._undo, axis=0)
         return xp.reshape(whole, (*self.batch, *(whole.shape[1:] if shape is None else shape)))
+
+    def nobody(self, state: Any) -> Decision:
+        """Return the decision of a batch without receivers."""
+        xp, like = namespace(self.own), {"device": self.own.device}
+        classes = self.head_shape[0]
+        return Decision(
+            head=xp.zeros((*self.batch, *self.head_shape), dtype=self.own.dtype, **like),
+            weights=lambda: xp.zeros((*self.models_shape, classes), dtype=self.own.dtype, **like),
+            reasons=xp.zeros(self.models_shape, dtype=xp.int8, **like),
+            state=state,
+        )
 
     def _blocks(self, rows: Array | None, count: int, draws: Array | None) -> Iterator[Part]:
         xp = namespace(self.own)
@@ -206,9 +226,12 @@ class Call:
             inbox = ArrayInbox(own, self.classes, models_of(self.received), distances, products)
         else:
             assert isinstance(self.received, SharedHeads)
-            inbox = PoolInbox(own, self.classes, self.received, models_of(self.index))
+            shared = PoolInbox(own, self.classes, self.received, models_of(self.index))
+            inbox = shared
             # Products over the whole pool pay off while receivers hear a good part of it.
-            inbox = inbox if self.received.heads.shape[0] <= 8 * (count + 1) else inbox.gathered()
+            dense = self.received.heads.shape[0] <= 8 * (count + 1)
+            if not dense or (count and self.measure is not Measure.NORMS and not shared.is_precise()):
+                inbox = shared.gathered()
         held = self.task.evaluation
         task = Task(
             evaluation=held and Evaluation(members(held.features), members(held.labels)),
@@ -236,6 +259,12 @@ class _Members:
         return values[self.rows, ...] if isinstance(self.rows, slice) else self.xp.take(values, self.rows, axis=0)
 
 
+def _context(context: Context | None) -> Context:
+    if context is not None and not isinstance(context, Context):
+        raise ValueError(f"context must be a Context, not {type(context).__name__}")
+    return context or Context()
+
+
 def _task(
     xp: Any,
     sizes: tuple[tuple[int, ...], int, int, int],
@@ -248,8 +277,10 @@ def _task(
     size = prod(batch)
 
     def flat(name: str, values: Array | None, tail: tuple[int, ...]) -> Array | None:
-        return None if values is None else xp.reshape(check_shape(name, values, (*batch, *tail)), (size, *tail))
+        return None if values is None else xp.reshape(check_shape(name, values, own, (*batch, *tail)), (size, *tail))
 
+    if claims is not None and check_shape("claims", claims, own, (*batch, models, classes)).dtype != xp.bool:
+        raise ValueError(f"claims must hold booleans, not {claims.dtype}")
     return Task(
         evaluation=None if evaluation is None else check_evaluation(xp, evaluation, batch, classes, own, depth),
         claims=flat("claims", claims, (models, classes)),

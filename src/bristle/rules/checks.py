@@ -19,11 +19,9 @@ from bristle.rules.decision import Reason
 class Measure(IntEnum):
     """What a rule asks of the models anyway, from cheap to dear: models that are unfit for use are told by it.
 
-    `ANSWER` is for rules whose answer is unfit when one model is; `NORMS` for those that ask for nothing; `DISTANCES`
-    from the own head; `PRODUCTS` of all models with each other.
+    `NORMS` for rules that ask for nothing; `DISTANCES` from the own head; `PRODUCTS` of all models with each other.
     """
 
-    ANSWER = 0
     NORMS = 1
     DISTANCES = 2
     PRODUCTS = 3
@@ -43,18 +41,22 @@ class Measured:
 
 
 def measure_models(xp: Any, models: Array, own: Array | None, measure: Measure) -> Measured:
-    """Find the models that are fit for use by what the rule needs; without `own` [B, F], by their norms."""
+    """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if measure is Measure.ANSWER:
-            return Measured()
         if own is None or measure is Measure.NORMS:
             return Measured(squared_norms(xp, models) <= LARGEST_NORM**2)
-        if measure is Measure.DISTANCES or xp is not np:  # Other libraries would need the memory of all at once.
+        products = None
+        if measure is Measure.PRODUCTS and xp is np:  # Other libraries would need the memory of all at once.
+            products = gram_about(xp, models, own)
+            distances = xp.linalg.diagonal(products)
+        else:
             distances = distances_from(xp, models, own)
-            return Measured(distances <= LARGEST_NORM**2, distances)
-        products = gram_about(xp, models, own)
-        distances = xp.linalg.diagonal(products)
-        return Measured(distances <= LARGEST_NORM**2, distances, products)
+        # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
+        reach = LARGEST_NORM - xp.sqrt(squared_norms(xp, own))[:, None]
+        fit = (distances <= reach * reach) & (reach > 0)
+        if not bool(xp.all(fit)):
+            fit = squared_norms(xp, models) <= LARGEST_NORM**2
+        return Measured(fit, distances, products)
 
 
 def same_library(own: Array, heads: Array) -> Any:
@@ -95,9 +97,9 @@ def check_pool(xp: Any, pool: Pool, batch: tuple[int, ...], head: tuple[int, int
     if pool.heads.ndim != 3 or tuple(pool.heads.shape[1:]) != tuple(head):
         expected = ", ".join(map(str, ("heads", *head)))
         raise ValueError(f"the pool's heads have shape {tuple(pool.heads.shape)}, but own calls for ({expected})")
-    index = pool.index
-    if not is_array(index) or not xp.isdtype(index.dtype, "integral"):
-        raise ValueError("the pool's index must be an array of integers, of the same library as its heads")
+    index = check_like("the pool's index", pool.index, pool.heads)
+    if not xp.isdtype(index.dtype, "integral"):
+        raise ValueError(f"the pool's index must hold integers, not {index.dtype}")
     if tuple(index.shape[:-1]) != batch or index.ndim == 0:
         raise ValueError(f"the pool's index has shape {tuple(index.shape)}, but own calls for {(*batch, 'models')}")
     if prod(index.shape) and not bool(xp.all((index >= 0) & (index < pool.heads.shape[0]))):
@@ -111,19 +113,27 @@ def take_flags(xp: Any, flags: Array, index: Array) -> Array:
 
 
 def centre_of(xp: Any, own: Array) -> Array:
-    """Return the point about which a pool's inner products are taken: an own head, never a stranger's.
+    """Return the point about which a pool's inner products are taken: the most central of some own heads.
 
-    About a mean over strangers, one huge head would cost the others all their digits.
+    Never a stranger's: about a mean over strangers, one huge head would cost the others all their digits.
     """
-    return own[0, :] if own.shape[0] else xp.zeros((own.shape[1],), dtype=own.dtype, device=own.device)
+    size = own.shape[0]
+    if size < 3:
+        return own[0, :] if size else xp.zeros((own.shape[1],), dtype=own.dtype, device=own.device)
+    some = own[:: -(-size // 16), :]
+    squared = xp.sum(xp.stack([squared_norms(xp, some - some[i, :]) for i in range(some.shape[0])]) ** 0.5, axis=0)
+    return some[int(xp.argmin(squared)), :]
 
 
-def fits(heads: Array) -> bool:
-    """Tell whether all heads [..., C, D] are finite and small enough to compute with."""
-    xp = namespace(heads)
+def fits(vectors: Array) -> bool:
+    """Tell whether all vectors [..., F] are finite and small enough to compute with.
+
+    Rounding may carry a mean of the largest models a little beyond their bound; that is allowed for.
+    """
+    xp = namespace(vectors)
     with np.errstate(over="ignore", invalid="ignore"):
-        small = squared_norms(xp, xp.reshape(heads, (*heads.shape[:-2], -1))) <= LARGEST_NORM**2
-        return bool(small) if small.ndim == 0 else bool(xp.all(small))
+        small = squared_norms(xp, vectors) <= 1.01 * LARGEST_NORM**2
+    return bool(small) if small.ndim == 0 else bool(xp.all(small))
 
 
 def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
@@ -133,13 +143,13 @@ def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
     return xp.where(fit[:, None], heads, xp.zeros_like(heads))
 
 
-def check_mask(xp: Any, mask: Array | None, shape: tuple[int, ...]) -> Array | None:
+def check_mask(xp: Any, mask: Array | None, own: Array, shape: tuple[int, ...]) -> Array | None:
     """Insist on a boolean mask [..., M], and flatten it."""
     if mask is None:
         return None
-    if not is_array(mask) or mask.dtype != xp.bool or tuple(mask.shape) != shape:
-        found = f"{mask.dtype} of shape {tuple(mask.shape)}" if is_array(mask) else type(mask).__name__
-        raise ValueError(f"mask must be a boolean array of shape {shape}, not {found}")
+    check_shape("mask", mask, own, shape)
+    if mask.dtype != xp.bool:
+        raise ValueError(f"mask must hold booleans, not {mask.dtype}")
     return xp.reshape(mask, (prod(shape[:-1]), shape[-1]))
 
 
@@ -168,11 +178,12 @@ def _code(xp: Any, reason: Reason, like: Array) -> Array:
 
 def check_previous(xp: Any, previous: Array, own: Array, size: int) -> Array:
     """Insist on a finite head like the own one, and flatten it."""
-    if not is_array(previous) or tuple(previous.shape) != tuple(own.shape) or previous.dtype != own.dtype:
-        raise ValueError(f"context.previous must be an array like own, {tuple(own.shape)} of type {own.dtype}")
+    check_shape("context.previous", previous, own, tuple(own.shape))
+    if previous.dtype != own.dtype:
+        raise ValueError(f"context.previous must be of type {own.dtype} like own, not {previous.dtype}")
     previous = xp.reshape(previous, (size, own.shape[-2] * own.shape[-1]))
-    if not bool(xp.all(squared_norms(xp, previous) <= LARGEST_NORM**2)):
-        raise ValueError("context.previous holds values that are not finite or beyond 1e15")
+    if not fits(previous):
+        raise ValueError("context.previous is not finite, or its norm is beyond 1e15")
     return previous
 
 
@@ -180,9 +191,12 @@ def check_evaluation(
     xp: Any, evaluation: Evaluation, batch: tuple[int, ...], classes: int, own: Array, depth: int
 ) -> Evaluation:
     """Insist on samples that go with own, and flatten them."""
-    features, labels = evaluation.features, evaluation.labels
-    if not is_array(features) or not is_array(labels):
-        raise ValueError("evaluation needs arrays: Evaluation(features [..., T, D], labels [..., T])")
+    if not isinstance(evaluation, Evaluation):
+        raise ValueError(
+            f"evaluation must be Evaluation(features [..., T, D], labels [..., T]), not {type(evaluation).__name__}"
+        )
+    features = check_like("evaluation.features", evaluation.features, own)
+    labels = check_like("evaluation.labels", evaluation.labels, own)
     samples = features.shape[-2] if features.ndim >= 2 else 0
     if tuple(features.shape) != (*batch, samples, depth) or tuple(labels.shape) != (*batch, samples):
         raise ValueError(
@@ -191,18 +205,35 @@ def check_evaluation(
         )
     if not xp.isdtype(labels.dtype, "integral"):
         raise ValueError(f"evaluation labels must be integers, not {labels.dtype}")
+    labels = xp.astype(labels, xp.int64, copy=False)  # Small and unsigned types have no room for -1 or many classes.
     if prod(labels.shape) and not bool(xp.all((labels >= -1) & (labels < classes))):
         raise ValueError(f"evaluation labels must lie between 0 and {classes - 1}, or be -1 for padding")
     features = xp.astype(features, own.dtype, copy=False)
-    if not bool(xp.all(squared_norms(xp, features) <= LARGEST_NORM**2)):
-        raise ValueError("evaluation features hold values that are not finite or beyond 1e15")
+    if not fits(features):
+        # Padding counts nowhere, so it may hold anything.
+        features = xp.where((labels >= 0)[..., None], features, xp.zeros_like(features))
+        if not fits(features):
+            raise ValueError("evaluation features are not finite, or one has a norm beyond 1e15")
     size = prod(batch)
     return Evaluation(xp.reshape(features, (size, samples, depth)), xp.reshape(labels, (size, samples)))
 
 
-def check_shape(name: str, values: Array, shape: tuple[int, ...]) -> Array:
-    """Insist on an array of `shape`."""
-    if not is_array(values) or tuple(values.shape) != shape:
-        found = tuple(values.shape) if is_array(values) else type(values).__name__
-        raise ValueError(f"{name} must be an array of shape {shape}, not {found}")
+def check_like(name: str, values: Array, own: Array) -> Array:
+    """Insist on an array of the same library as `own`."""
+    if is_array(values):
+        try:
+            namespace(own, values)
+        except TypeError:
+            pass
+        else:
+            return values
+    raise ValueError(
+        f"{name} must be an array of the same library as own, {type(own).__name__}, not {type(values).__name__}"
+    )
+
+
+def check_shape(name: str, values: Array, own: Array, shape: tuple[int, ...]) -> Array:
+    """Insist on an array of `shape`, of the same library as `own`."""
+    if tuple(check_like(name, values, own).shape) != shape:
+        raise ValueError(f"{name} must be an array of shape {shape}, not {tuple(values.shape)}")
     return values

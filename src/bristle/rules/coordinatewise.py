@@ -154,17 +154,20 @@ def _middle(rows: list[Array]) -> Array:
 
 
 def _nearest_mean(xp: Any, rows: list[Array], length: int) -> Array:
-    """Mean of the `length` sorted values nearest to the median: slide the window, keep the tightest."""
-    median = _middle(rows)
-    total = _sum(xp, rows[:length])
-    best_total, best_reach = total, _reach(xp, rows, 0, length, median)
-    for start in range(1, len(rows) - length + 1):
-        total = total + (rows[start + length - 1] - rows[start - 1])
-        reach = _reach(xp, rows, start, length, median)
-        closer = reach < best_reach
-        best_total = xp.where(closer, total, best_total)
-        best_reach = xp.where(closer, reach, best_reach)
-    return best_total / length
+    """Mean of the `length` sorted values nearest to the median.
+
+    Only values inside the window are summed: a running sum that large values enter and leave would lose the others.
+    """
+    spare = len(rows) - length
+    start = _nearest_start(xp, rows, length)
+    total = xp.zeros_like(rows[0])
+    for position, row in enumerate(rows):
+        if spare <= position < length:  # Inside wherever the window stands.
+            total = total + row
+        else:
+            inside = (start <= position) & (start > position - length)
+            total = total + xp.where(inside, row, xp.zeros_like(row))
+    return total / length
 
 
 def _nearest_start(xp: Any, rows: list[Array], length: int) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, to_numpy
+from bristle.arrays import Array, namespace, to_numpy
 
 
 class Reason(IntEnum):
@@ -70,7 +70,7 @@ class Decision:
     weights : array [..., M, C]
         Share of each row that comes from each received model; the own head has the rest, so that own and
         models sum to 1 per class. For coordinate-wise rules, the fraction of the row's coordinates.
-        Computed when first asked for.
+        Computed when first asked for, from the arrays of the call: ask before you write into those.
     reasons : integer array [..., M]
         A `Reason` code per received model.
     state : object
@@ -87,6 +87,20 @@ class Decision:
     def weights(self) -> Array:
         """Share of each row that comes from each received model [..., M, C]."""
         return self._weights()
+
+    def with_refusals(self, refusals: Array) -> Decision:
+        """Return the decision with the reasons [..., M] of `rules.stack` in place of a mere "not received"."""
+        absent = (self.reasons == int(Reason.ABSENT)) & (refusals != int(Reason.KEPT))
+        reasons = namespace(self.reasons).where(absent, refusals, self.reasons)
+        return Decision(head=self.head, weights=lambda: self.weights, reasons=reasons, state=self.state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"head": self.head, "weights": self.weights, "reasons": self.reasons, "state": self.state}
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        self.__init__(  # type: ignore[misc]
+            head=parts["head"], weights=lambda: parts["weights"], reasons=parts["reasons"], state=parts["state"]
+        )
 
     def explain(self, model: int | tuple[int, ...]) -> str:
         """Say in words what became of one received model.

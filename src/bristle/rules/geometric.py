@@ -38,7 +38,7 @@ class GeometricMedian(Rule):
     iterations: int = 8
 
     def __post_init__(self) -> None:
-        check_positive("nu", self.nu)
+        check_positive("nu", self.nu, least=1e-12)
         check_count("iterations", self.iterations, least=1)
 
     @property

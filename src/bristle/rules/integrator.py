@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from bristle.arrays import Array, argsort
@@ -72,7 +73,7 @@ class Integrator(Rule):
         everything = xp.concat([1 - xp.sum(shares, axis=1, keepdims=True), shares], axis=1)
         testable = xp.any(known, axis=-1)[:, None]
         reasons = self._reasons(xp, weights, certainty, testable)
-        return Verdict(inbox.combine_rows(everything), lambda: everything, reasons)
+        return Verdict(inbox.combine_rows(everything), lambda: everything, reasons, ~testable[:, 0])
 
     def weigh(self, xp: Any, f1: Array, known: Array) -> tuple[Array, Array]:
         """Return the weights [B, M, C] against 1 for the own head, and the certainty [B, M] of each model.
@@ -122,10 +123,11 @@ def check_integration(
     """Insist on parameters that make sense."""
     check_count("phi", phi, least=1)
     check_count("kappa", kappa, least=1)
-    check_positive("eta", eta)
+    check_positive("eta", eta, most=1e6)
     for name, pair in (("familiar", familiar), ("foreign", foreign)):
-        if not (isinstance(pair, tuple) and len(pair) == 2 and all(0 <= value < float("inf") for value in pair)):
-            raise ValueError(f"{name} must be a pair (w1, w2) of numbers of at least 0, not {pair!r}")
+        sensible = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(w, Real) for w in pair)
+        if not (sensible and all(0 <= w <= 1e6 for w in pair)):
+            raise ValueError(f"{name} must be a pair (w1, w2) of numbers from 0 to 1e6, not {pair!r}")
     if score not in get_args(Score):
         raise ValueError(f"score must be one of {', '.join(get_args(Score))}, not {score!r}")
 

@@ -154,7 +154,8 @@ class Bulyan(Rule):
             among = xp.where(chosen[:, None, :], far, squared)
             scores = _scores(xp, among, max(1, count - taken - self.f - 2))
             scores = xp.where(chosen, far[:, 0, :], scores)
-            chosen = chosen | (_winner(xp, scores, squared[:, 0, :])[:, None] == everyone)
+            from_own = xp.where(chosen, far[:, 0, :], squared[:, 0, :])
+            chosen = chosen | (_winner(xp, scores, from_own)[:, None] == everyone)
         return chosen
 
 

@@ -49,8 +49,8 @@ class Balance(Rule):
     r"""Accept j if ‖x_own - x_j‖ ≤ γ exp(-κ t/T) ‖x_own‖; x' = s x_own + (1 - s) mean(accepted).
 
     Fang et al., "Byzantine-Robust Decentralized Federated Learning", CCS 2024 (BALANCE).
-    Assumes that honest heads draw together as training goes on. Needs no f and no data, but the iteration t of T
-    (`context`; without it, the beginning). O(n d).
+    Assumes that honest heads draw together as training goes on. Needs no f and no data, but the iteration: t of
+    T have passed (`context`; without it, none). O(n d).
 
     Parameters
     ----------

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import fields
+from numbers import Integral, Real
 from typing import Any
 
 
 def check_count(name: str, value: object, *, least: int = 0) -> None:
     """Insist on a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
 def check_share(name: str, value: float) -> None:
     """Insist on a number between 0 and 1."""
-    if not (isinstance(value, int | float) and 0 <= value <= 1):
+    if not (isinstance(value, Real) and 0 <= value <= 1):
         raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
 
 
-def check_positive(name: str, value: float) -> None:
-    """Insist on a finite number above 0."""
-    if not (isinstance(value, int | float) and 0 < value < math.inf):
-        raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
+def check_positive(name: str, value: float, *, least: float = 0, most: float = 1e15) -> None:
+    """Insist on a number above 0 with which 32 bits can be computed."""
+    if not (isinstance(value, Real) and value > 0 and least <= value <= most):
+        raise ValueError(f"{name} must be a number above {least:g} and up to {most:g}, not {value!r}")
 
 
 def make(kind: str, known: Mapping[str, type[Any]], name: str, options: Mapping[str, object]) -> Any:

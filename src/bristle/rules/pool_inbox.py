@@ -8,6 +8,9 @@ from functools import cached_property
 from bristle.arrays import Array, namespace, squared_norms, take_rows
 from bristle.rules.inbox import ArrayInbox, Inbox
 
+# How many times the typical squared distance an own head may lie off the centre: 32 bits then leave three digits.
+PRECISE = 2000
+
 
 @dataclass
 class SharedHeads:
@@ -37,6 +40,13 @@ class PoolInbox(Inbox):
 
     shared: SharedHeads
     index: Array
+
+    def is_precise(self) -> bool:
+        """Tell whether distances keep their digits: not where an own head lies far from the centre, but near others."""
+        xp = self.xp
+        distances = xp.sort(self.distances(), axis=-1)
+        typical = distances[:, self.received // 2]
+        return bool(xp.all(self._own_products[1] <= PRECISE * typical))
 
     def gathered(self) -> ArrayInbox:
         """Copy the models out, for each receiver its own."""

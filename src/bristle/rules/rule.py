@@ -7,23 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bristle.arrays import Array, Pool, spread, uniforms
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
-from bristle.rules.checks import Measure, fits
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rule's answer about one inbox: head [B, F], weights [B, n, C] on demand, reasons [B, received]."""
+    """A rule's answer about one inbox: head [B, F], weights [B, n, C] on demand, reasons [B, received].
+
+    These weights have the own head first; a `Decision` leaves it out.
+    """
 
     head: Array
     weights: Callable[[], Array]
     reasons: Array
+    stays: Array | None = None
+    """For which receivers [B] the rule could not do its work and kept the own head; None: for none."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class Rule(ABC):
         context : Context, optional
             Where in the run this call stands, for rules with history.
         rng : numpy.random.Generator or array [..., M], optional
-            Randomness, for rules that sample: a generator, or uniforms already drawn.
+            Randomness, for rules that sample: a generator, or uniforms already drawn. None stands for a fixed seed:
+            fine for a single call, but a peer that keeps calling without it would sample the same places each time.
 
         Raises
         ------
@@ -86,16 +90,12 @@ class Rule(ABC):
             For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
         """
         given: dict[str, Any] = {"mask": mask, "evaluation": evaluation, "claims": claims, "context": context}
-        if self.measures is Measure.ANSWER:
-            with np.errstate(over="ignore", invalid="ignore"):
-                decision = self._answer(Call.check(own, received, measure=Measure.ANSWER, **given), context, rng)
-            if fits(decision.head):
-                return decision
-        measure = max(self.measures, Measure.NORMS)
-        return self._answer(Call.check(own, received, measure=measure, **given), context, rng)
+        return self._answer(Call.check(own, received, measure=self.measures, **given), context, rng)
 
     def _answer(self, call: Call, context: Context | None, rng: Any) -> Decision:
         draws = uniforms(rng, call.models_shape, like=call.own) if self.samples else None
+        if not call.own.shape[0]:
+            return call.nobody(None if context is None else context.state)
         parts = [(part, self._verdict(part.inbox, part.task)) for part in call.parts(draws)]
         return Decision(
             head=call.restore([verdict.head for _, verdict in parts], call.head_shape),
@@ -117,7 +117,9 @@ def stay(inbox: Inbox, reason: Reason) -> Verdict:
     xp, own = inbox.xp, inbox.own
     batch, received = own.shape[0], inbox.received
     reasons = xp.full((batch, received), int(reason), dtype=xp.int8, device=own.device)
-    return Verdict(own, lambda: _only_own(inbox), reasons)
+    stays = xp.ones((batch,), dtype=xp.bool, device=own.device)
+    # A copy: what is done to the answer must not reach the own head.
+    return Verdict(xp.asarray(own, copy=True), lambda: _only_own(inbox), reasons, stays)
 
 
 def combination(inbox: Inbox, weights: Array, reasons: Array) -> Verdict:

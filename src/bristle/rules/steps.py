@@ -13,7 +13,7 @@ from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.parameters import check_count, check_positive
-from bristle.rules.rule import Rule, Verdict, stay
+from bristle.rules.rule import Rule, Verdict, kept_or, stay
 
 
 @dataclass(frozen=True)
@@ -199,26 +199,49 @@ class Chain(Rule):
         """The most that any part asks for."""
         if not self.steps:
             return self.rule.measures
-        return max(Measure.NORMS, self.rule.measures, *(step.measures for step in self.steps))
+        return max(self.rule.measures, *(step.measures for step in self.steps))
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Apply the steps in turn, then the rule, and trace its answer back to the models received."""
-        xp, total = inbox.xp, None
+        if not self.steps:
+            return self.rule.decide(inbox, task)
+        xp, received, total = inbox.xp, inbox, None
         for step in self.steps:
             matrix = step.matrix(inbox, task)
             inbox = inbox.mixed(matrix)
             total = matrix if total is None else matrix @ total
             # A mixture has no sender who could claim anything.
-            draws = None if task.draws is None else task.draws[:, : inbox.received]
-            task = replace(task, claims=None, senders=None, draws=draws)
+            task = replace(task, claims=None, senders=None, draws=_fresh(xp, task.draws, inbox.received))
         verdict = self.rule.decide(inbox, task) if inbox.received else stay(inbox, Reason.TOO_FEW_MODELS)
-        if total is None:
-            return verdict
-        return Verdict(
+        answer = Verdict(
             verdict.head,
             lambda: xp.matrix_transpose(total) @ verdict.weights(),
-            _traced_back(xp, total, verdict.reasons),
+            _traced_back(xp, total, verdict),
         )
+        return answer if verdict.stays is None else _without_mixing(received, answer, verdict)
+
+
+def _fresh(xp: Any, draws: Array | None, count: int) -> Array | None:
+    """Make other uniforms of those that a step has used up: what it ordered must not be ordered alike again."""
+    if draws is None:
+        return None
+    shuffled = draws[:, :count] * 1021.7
+    return shuffled - xp.floor(shuffled)
+
+
+def _without_mixing(received: Inbox, answer: Verdict, verdict: Verdict) -> Verdict:
+    """Where the rule could not do its work, keep the own head itself, not a mixture with untested strangers."""
+    xp, stays = received.xp, verdict.stays
+    assert stays is not None
+    plain = stay(received, Reason.NOT_USED)
+    why = verdict.reasons[:, :1] if verdict.reasons.shape[1] else xp.zeros_like(plain.reasons[:, :1])
+    why = xp.where(why == int(Reason.KEPT), xp.full_like(why, int(Reason.TOO_FEW_MODELS)), why)
+    return Verdict(
+        xp.where(stays[:, None], received.own, answer.head),
+        lambda: xp.where(stays[:, None, None], plain.weights(), answer.weights()),
+        xp.where(stays[:, None], xp.broadcast_to(why, answer.reasons.shape), answer.reasons),
+        stays,
+    )
 
 
 def chain(*parts: Step | Rule) -> Rule:
@@ -233,10 +256,13 @@ def chain(*parts: Step | Rule) -> Rule:
     return Chain(tuple(step for step in steps if isinstance(step, Step)), rule)
 
 
-def _traced_back(xp: Any, matrix: Array, reasons: Array) -> Array:
+def _traced_back(xp: Any, matrix: Array, verdict: Verdict) -> Array:
     """Give each received model the reason of a mixture that it is part of, a kept one if there is any."""
-    own = xp.full((reasons.shape[0], 1), int(Reason.KEPT), dtype=reasons.dtype, device=reasons.device)
-    everyone = xp.concat([own, reasons], axis=1)
+    reasons = verdict.reasons
+    used = xp.ones((reasons.shape[0], 1), dtype=xp.bool, device=reasons.device)
+    if not bool(xp.all(reasons == int(Reason.KEPT))):
+        used = xp.any(verdict.weights()[:, 0, :] > 0, axis=-1)[:, None]
+    everyone = xp.concat([kept_or(xp, used, Reason.NOT_CHOSEN), reasons], axis=1)
     part_of = matrix[:, :, 1:] > 0
     kept = xp.any(part_of & (everyone == int(Reason.KEPT))[:, :, None], axis=1)
     elsewhere = take_rows(xp, everyone, xp.argmax(matrix[:, :, 1:], axis=1))

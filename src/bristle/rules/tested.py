@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bristle.arrays import argsort, squared_norms
 from bristle.learning.metrics import log_likelihood_loss
@@ -49,7 +49,7 @@ class Mozi(Rule):
         xp, evaluation = inbox.xp, task.evaluation
         if evaluation is None or evaluation.labels.shape[1] == 0:
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
-        near_count = math.ceil(self.rho * inbox.received)
+        near_count = math.ceil(round(self.rho * inbox.received, 9))  # 0.07 * 100 is 7, not a little more
         near = argsort(xp, argsort(xp, inbox.distances())) < near_count
         losses = log_likelihood_loss(inbox.logits(evaluation.features), evaluation.labels[:, None, :])
         yardstick = losses[:, :1]
@@ -60,7 +60,8 @@ class Mozi(Rule):
         testable = xp.any(evaluation.labels >= 0, axis=-1)[:, None]
         passed = (losses[:, 1:] <= yardstick) & testable
         reasons = xp.where(near, kept_or(xp, passed, Reason.HIGHER_LOSS), kept_or(xp, near, Reason.TOO_FAR))
-        return mean_with_own(inbox, near & passed, self.own_share, reasons)
+        reasons = xp.where(testable, reasons, kept_or(xp, xp.zeros_like(near), Reason.NOTHING_TO_TEST_ON))
+        return replace(mean_with_own(inbox, near & passed, self.own_share, reasons), stays=~testable[:, 0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,7 @@ class FLTrust(Rule):
         known = (norm2 > 0) & (own_norm2 > 0)
         one = xp.ones_like(norm2)
         cosine = dots / xp.where(known, xp.sqrt(norm2) * xp.sqrt(own_norm2), one)
+        cosine = xp.where(cosine < 1, cosine, one)  # Rounding knows no bounds.
         trust = xp.where(known & (cosine > 0), cosine, xp.zeros_like(cosine))
         rescale = xp.sqrt(own_norm2) / xp.sqrt(xp.where(known, norm2, one))
         total = 1 + xp.sum(trust, axis=-1, keepdims=True)

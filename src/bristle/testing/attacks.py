@@ -11,6 +11,7 @@ import numpy as np
 
 from bristle.arrays import Array, Pool, to_numpy
 from bristle.attacks import Attack, Knowledge, View
+from bristle.testing.expect import expect
 
 FEATURES, MODELS = 3, 7
 # Views are float64 where answers are compared: what is left is rounding.
@@ -36,8 +37,8 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
     seed : int
         For the heads on which it is tried.
     """
-    _expect(isinstance(attack, Attack), f"{attack!r} is no bristle.attacks.Attack")
-    _expect(attack.knows in list(Knowledge), f"{attack!r} knows {attack.knows!r}, which is no Knowledge")
+    expect(isinstance(attack, Attack), f"{attack!r} is no bristle.attacks.Attack")
+    expect(attack.knows in list(Knowledge), f"{attack!r} knows {attack.knows!r}, which is no Knowledge")
     for attackers in (1, 3):
         trial = _Trial(attack, attackers, classes, np.random.default_rng(seed))
         for check in (
@@ -105,7 +106,7 @@ class _Trial:
         self.expect(same, complaint)
 
     def expect(self, holds: bool, complaint: str) -> None:
-        _expect(holds, f"{self.attack!r} {complaint}")
+        expect(holds, f"{self.attack!r} {complaint}")
 
 
 def _check_form(trial: _Trial) -> None:
@@ -208,20 +209,14 @@ def _check_labels(attack: Attack, classes: int, rng: np.random.Generator) -> Non
         except Exception as error:
             problem = f"{attack!r} fails on labels 0..{classes - 1}: {type(error).__name__}: {error}"
             raise AssertionError(problem) from error
-        _expect(np.array_equal(labels, before), f"{attack!r} changes labels in place")
-        _expect(after.shape == before.shape, f"{attack!r} gives labels of shape {after.shape}, not {before.shape}")
-        _expect(after.dtype == dtype, f"{attack!r} gives labels of type {after.dtype}, not {before.dtype}")
-        _expect(np.array_equal(after == -1, before == -1), f"{attack!r} does not leave padding (-1) as it is")
+        expect(np.array_equal(labels, before), f"{attack!r} changes labels in place")
+        expect(after.shape == before.shape, f"{attack!r} gives labels of shape {after.shape}, not {before.shape}")
+        expect(after.dtype == dtype, f"{attack!r} gives labels of type {after.dtype}, not {before.dtype}")
+        expect(np.array_equal(after == -1, before == -1), f"{attack!r} does not leave padding (-1) as it is")
         in_range = after.min() >= -1 and after.max() < classes
-        _expect(in_range, f"{attack!r} gives labels outside 0..{classes - 1}")
+        expect(in_range, f"{attack!r} gives labels outside 0..{classes - 1}")
         flips = not np.array_equal(after, before)
-        _expect(flips == attack.flips_labels, f"{attack!r}: flips_labels is {attack.flips_labels}, not {flips}")
-
-
-def _expect(holds: bool, complaint: str) -> None:
-    # Not an assert statement: python -O would leave it out.
-    if not holds:
-        raise AssertionError(complaint)
+        expect(flips == attack.flips_labels, f"{attack!r}: flips_labels is {attack.flips_labels}, not {flips}")
 
 
 _FIELDS = ("own", "inbox", "inbox_mask", "victim", "previous", "testable", "sent")

@@ -14,6 +14,7 @@ import numpy as np
 from bristle.arrays import Array, Pool, to_numpy
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Context, Decision, Reason, Rule
+from bristle.testing.expect import expect
 
 TOLERANCE = 1e-8
 CLASSES, FEATURES, RECEIVERS, SAMPLES = 4, 6, 3, 36
@@ -83,6 +84,8 @@ def check_rule(rule: Rule, *, seed: int = 0) -> None:
     _check_few_models(rule, scene)
     _check_mistakes(rule, scene)
     _check_libraries(rule, scene, answer)
+    _check_small_numbers(rule, scene, answer)
+    _check_nobody(rule, scene)
     _check_breakdown(rule, rng)
 
 
@@ -111,30 +114,31 @@ def _scene(rng: np.random.Generator, *, models: int) -> Scene:
 def _check_answer(scene: Scene, answer: Decision) -> None:
     head, weights, reasons = map(to_numpy, (answer.head, answer.weights, answer.reasons))
     models = scene.received.shape[1]
-    assert head.shape == scene.own.shape, f"head has shape {head.shape}, own {scene.own.shape}"
-    assert head.dtype == scene.own.dtype, f"head is of type {head.dtype}, own of type {scene.own.dtype}"
-    assert np.isfinite(head).all(), "the head is not finite"
+    expect(head.shape == scene.own.shape, f"head has shape {head.shape}, own {scene.own.shape}")
+    expect(head.dtype == scene.own.dtype, f"head is of type {head.dtype}, own of type {scene.own.dtype}")
+    expect(np.isfinite(head).all(), "the head is not finite")
     expected = (RECEIVERS, models, CLASSES)
-    assert weights.shape == expected, f"weights have shape {weights.shape}, not {expected}"
-    assert reasons.shape == expected[:2], f"reasons have shape {reasons.shape}, not {expected[:2]}"
-    assert (weights >= -TOLERANCE).all(), "a weight is negative"
-    assert (weights.sum(axis=1) <= 1 + TOLERANCE).all(), "the models' shares of a row sum to more than 1"
+    expect(weights.shape == expected, f"weights have shape {weights.shape}, not {expected}")
+    expect(reasons.shape == expected[:2], f"reasons have shape {reasons.shape}, not {expected[:2]}")
+    expect((weights >= -TOLERANCE).all(), "a weight is negative")
+    expect((weights.sum(axis=1) <= 1 + TOLERANCE).all(), "the models' shares of a row sum to more than 1")
     for code in np.unique(reasons):
         Reason(int(code))
     used = (weights > TOLERANCE).any(axis=-1)
     kept = np.isin(reasons, (Reason.KEPT, Reason.CLIPPED))
-    assert (kept | ~used).all(), "a model has weight, but its reason says that it was not kept"
-    assert all(answer.explain((i, j)) for i in range(RECEIVERS) for j in range(models))
+    expect((kept | ~used).all(), "a model has weight, but its reason says that it was not kept")
+    told = [answer.explain((i, j)) for i in range(RECEIVERS) for j in range(models)]
+    expect(all(told), "a model's fate is not explained")
 
 
 def _check_unchanged_and_repeatable(rule: Rule, scene: Scene, answer: Decision) -> None:
     copy = scene.map(np.copy)
     again = copy.call(rule)
-    assert to_numpy(again.head).tobytes() == to_numpy(answer.head).tobytes(), "the same inputs give other bits"
+    expect(to_numpy(again.head).tobytes() == to_numpy(answer.head).tobytes(), "the same inputs give other bits")
     for name, array in vars(scene).items():
-        assert array is None or np.array_equal(array, vars(copy)[name]), f"the rule has changed its input {name}"
+        expect(array is None or np.array_equal(array, vars(copy)[name]), f"the rule has changed its input {name}")
     seeded = [rule(scene.own, scene.received, rng=np.random.default_rng(5)).head for _ in range(2)]
-    assert to_numpy(seeded[0]).tobytes() == to_numpy(seeded[1]).tobytes(), "the same seed gives other bits"
+    expect(to_numpy(seeded[0]).tobytes() == to_numpy(seeded[1]).tobytes(), "the same seed gives other bits")
 
 
 def _check_batch_and_pool(rule: Rule, scene: Scene, answer: Decision) -> None:
@@ -149,7 +153,7 @@ def _check_batch_and_pool(rule: Rule, scene: Scene, answer: Decision) -> None:
         _assert_same(scene.call(rule, Pool(everyone, index)), _parts(answer), "a pool differs from an array")
     twice = scene.map(lambda array: np.stack([array, array]))
     nested = twice.call(rule)
-    assert to_numpy(nested.head).shape == (2, *scene.own.shape), "two batch axes do not come back"
+    expect(to_numpy(nested.head).shape == (2, *scene.own.shape), "two batch axes do not come back")
     _assert_same(nested, tuple(np.stack([a, a]) for a in _parts(answer)), "two batch axes differ from one")
 
 
@@ -178,11 +182,11 @@ def _check_refusals(rule: Rule, scene: Scene) -> None:
         (absent.call(rule), (Reason.ABSENT,) * 3),
     ):
         head, weights, given = _parts(decision)
-        assert np.isfinite(head).all(), "a model that is unfit for use has reached the head"
-        assert np.allclose(head, _parts(expected)[0], atol=TOLERANCE), "a model that is left out changes the head"
-        assert not weights[:, bad].any(), "a model that is left out has weight"
-        assert (given[:, bad] == np.array(reasons)).all(), f"refused for {given[0, bad]}, not for {reasons}"
-        assert np.array_equal(given[:, good], _parts(expected)[2]), "a model that is left out changes others' reasons"
+        expect(np.isfinite(head).all(), "a model that is unfit for use has reached the head")
+        expect(np.allclose(head, _parts(expected)[0], atol=TOLERANCE), "a model that is left out changes the head")
+        expect(not weights[:, bad].any(), "a model that is left out has weight")
+        expect((given[:, bad] == np.array(reasons)).all(), f"refused for {given[0, bad]}, not for {reasons}")
+        expect(np.array_equal(given[:, good], _parts(expected)[2]), "a model that is left out changes others' reasons")
     uneven = replace(poisoned, mask=np.tril(np.ones(mask.shape, dtype=bool), k=5))
     whole = uneven.call(rule)
     for i in range(RECEIVERS):
@@ -192,13 +196,13 @@ def _check_refusals(rule: Rule, scene: Scene) -> None:
 def _check_few_models(rule: Rule, scene: Scene) -> None:
     for count in (0, 1, 2):
         decision = scene.models(list(range(count))).call(rule)
-        assert np.isfinite(_parts(decision)[0]).all(), f"{count} models give a head that is not finite"
+        expect(np.isfinite(_parts(decision)[0]).all(), f"{count} models give a head that is not finite")
         if count == 0:
-            assert np.array_equal(_parts(decision)[0], scene.own), "without models the own head must stay"
+            expect(np.array_equal(_parts(decision)[0], scene.own), "without models the own head must stay")
     nobody = replace(scene, mask=np.zeros(scene.draws.shape, dtype=bool)).call(rule)
-    assert np.array_equal(_parts(nobody)[0], scene.own), "with every model masked the own head must stay"
+    expect(np.array_equal(_parts(nobody)[0], scene.own), "with every model masked the own head must stay")
     alone = rule(scene.own, scene.received)  # Neither data, nor context, nor randomness.
-    assert np.isfinite(_parts(alone)[0]).all(), "a call with heads alone gives a head that is not finite"
+    expect(np.isfinite(_parts(alone)[0]).all(), "a call with heads alone gives a head that is not finite")
 
 
 def _check_mistakes(rule: Rule, scene: Scene) -> None:
@@ -232,7 +236,7 @@ def _check_libraries(rule: Rule, scene: Scene, answer: Decision) -> None:
             continue
         xp = array_api_compat.array_namespace(_array_of(name, scene.own))
         decision = scene.map(partial(_array_of, name)).call(rule)
-        assert array_api_compat.array_namespace(decision.head) is xp, f"{name} arrays in, others out"
+        expect(array_api_compat.array_namespace(decision.head) is xp, f"{name} arrays in, others out")
         _assert_same(decision, _parts(answer), f"{name} differs from NumPy")
 
 
@@ -246,6 +250,33 @@ def _array_of(library: str, array: Array) -> Array:
     return array_api_strict.asarray(array)
 
 
+def _check_small_numbers(rule: Rule, scene: Scene, answer: Decision) -> None:
+    """In 32 bits, and with positions in a pool of any integer type."""
+    narrow = scene.map(lambda array: array.astype(np.float32) if array.dtype == np.float64 else array)
+    head = _parts(narrow.call(rule))[0]
+    expect(head.dtype == np.float32, f"32-bit heads in, {head.dtype} out")
+    expect(np.allclose(head, _parts(answer)[0], atol=1e-3), "32 bits differ from 64 by more than rounding")
+    heads = scene.received.reshape(-1, CLASSES, FEATURES)
+    for kind in (np.int16, np.int32, np.uint8):
+        if len(heads) <= np.iinfo(kind).max:
+            index = np.arange(len(heads)).reshape(scene.draws.shape).astype(kind)
+            _assert_same(scene.call(rule, Pool(heads, index)), _parts(answer), f"an index of {kind.__name__} differs")
+    for size in (-1e14, 1e14):
+        received = narrow.received.copy()
+        received[:, 0] = size / CLASSES / FEATURES
+        decision = replace(narrow, received=received).call(rule)
+        expect(np.isfinite(_parts(decision)[0]).all(), "a huge model makes the head non-finite")
+
+
+def _check_nobody(rule: Rule, scene: Scene) -> None:
+    empty = scene.map(lambda array: array[:0])
+    decision = empty.call(rule)
+    shapes = tuple(part.shape for part in _parts(decision))
+    models = scene.draws.shape[1]
+    expected = ((0, CLASSES, FEATURES), (0, models, CLASSES), (0, models))
+    expect(shapes == expected, f"a batch of no receivers gives shapes {shapes}, not {expected}")
+
+
 def _check_breakdown(rule: Rule, rng: np.random.Generator) -> None:
     f = _expected_attackers(rule)
     if not f:
@@ -255,7 +286,7 @@ def _check_breakdown(rule: Rule, rng: np.random.Generator) -> None:
         attack = size * rng.choice([-1.0, 1.0], (f, CLASSES, FEATURES))
         head = to_numpy(rule(honest[0], np.concatenate([honest[1:], attack])).head)
         reach = np.linalg.norm(honest.reshape(len(honest), -1), axis=1).max()
-        assert np.linalg.norm(head) <= 2 * reach, f"{f} attackers of size {size:g} break a rule that expects {f}"
+        expect(np.linalg.norm(head) <= 2 * reach, f"{f} attackers of size {size:g} break a rule that expects {f}")
 
 
 def _parts(decision: Decision) -> tuple[Any, ...]:
@@ -264,6 +295,6 @@ def _parts(decision: Decision) -> tuple[Any, ...]:
 
 def _assert_same(decision: Decision, expected: tuple[Any, ...], message: str) -> None:
     head, weights, reasons = _parts(decision)
-    assert np.allclose(head, expected[0], rtol=0, atol=TOLERANCE), f"{message} (head)"
-    assert np.allclose(weights, expected[1], rtol=0, atol=TOLERANCE), f"{message} (weights)"
-    assert np.array_equal(reasons, expected[2]), f"{message} (reasons)"
+    expect(np.allclose(head, expected[0], rtol=0, atol=TOLERANCE), f"{message} (head)")
+    expect(np.allclose(weights, expected[1], rtol=0, atol=TOLERANCE), f"{message} (weights)")
+    expect(np.array_equal(reasons, expected[2]), f"{message} (reasons)")
