@@ -46,9 +46,11 @@ class Comparison:
     differs: str = ""
 
 
-def comparisons(count: int, f: int, tau: float) -> list[Comparison]:
-    """Return every rule that ByzFL 0.0.11 or ByzPy 0.1.4 has as well, set up for `count` vectors."""
+def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Comparison]:
+    """Return every rule that ByzFL 0.0.11 or ByzPy 0.1.4 has as well, set up for `count` vectors of `size` numbers."""
     fl, py = load()
+    # ByzFL copies n - f neighbours for each of n vectors before it averages them.
+    copies = 4e-9 * count * (count - f) * size
 
     def own(vectors: Vectors) -> Any:
         return vectors[0]
@@ -106,8 +108,9 @@ def comparisons(count: int, f: int, tau: float) -> list[Comparison]:
             py.monna.MoNNA(f=f, reference_index=0).aggregate,
         ),
         Comparison(
-            "nearest-neighbour-mixing", rules.NearestNeighbourMixing(f=f), fl.NNM(f=f),
+            "nearest-neighbour-mixing", rules.NearestNeighbourMixing(f=f), fl.NNM(f=f) if copies < 8 else None,
             py.nnm.NearestNeighborMixing(f=f).pre_aggregate,
+            differs="" if copies < 8 else f"ByzFL would need {copies:.0f} GB",
         ),
         Comparison(
             "clipping (static)", rules.Clipping(tau=tau), lambda vectors: fl.Clipping(c=tau)(_copy(vectors)),

@@ -59,7 +59,7 @@ def report(sizes: tuple[tuple[int, int, int, int], ...], seconds: float) -> Iter
         yield say("|---|---|---|---|---|---|---|---|---|")
         rng = np.random.default_rng(count)
         vectors = rng.standard_normal((count, size)).astype(np.float32)
-        for comparison in comparisons(count, f, TAU * (size / 8_000) ** 0.5):
+        for comparison in comparisons(count, f, TAU * (size / 8_000) ** 0.5, size=size):
             yield say(row(comparison, vectors, classes, seconds))
         yield say("")
     yield from pools(say, seconds)

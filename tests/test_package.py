@@ -9,11 +9,12 @@ import bristle
 
 
 def test_public_names() -> None:
-    from bristle import Bristle, Context, Decision, Evaluation, Pool, attacks, rules  # noqa: PLC0415
+    from bristle import Bristle, Context, Decision, Evaluation, Pool, attacks, rules, simulate  # noqa: PLC0415
 
     assert {Bristle, Context, Decision, Evaluation, Pool}
     assert rules.names()
     assert attacks.names()
+    assert callable(simulate)
     assert bristle.__version__
 
 

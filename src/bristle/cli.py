@@ -98,6 +98,34 @@ def demo(
 
 
 @app.command()
+def simulate(
+    file: Annotated[Path, typer.Argument(help="A TOML file that describes the world.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="key=value that replaces the file's, e.g. rule.name=krum; give it several times."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the measurements as JSON Lines, as they come.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Where to keep a checkpoint of the run.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, to the same results.")] = False,
+) -> None:
+    """Run one experiment of your own: a world of peers and attackers, described in a TOML file.
+
+    The tables are world, data, partition, rule, attack, topology, asynchrony and training; all have defaults.
+    Rule, attack, dataset, backbone, partition and topology may be your own: name = "module:name".
+
+    Example: bristle simulate ring.toml --set world.peers=50 --set attack.name=alie --json ring.jsonl
+    """
+    from bristle.apps.simulate import prepare_experiment, show  # noqa: PLC0415
+
+    with _interruptible("it had not begun"):
+        experiment = prepare_experiment(file, set_ or ())
+    kept = [f"the rows so far are in {json}"] if json else []
+    kept += [f"--resume goes on from {checkpoint}"] if checkpoint else []
+    with _interruptible(" and ".join(kept) or "with --json FILE and --checkpoint FILE what was done would be kept"):
+        show(experiment, json=json, checkpoint=checkpoint, resume=resume)
+
+
+@app.command()
 def pretrain(
     data: Annotated[str, typer.Argument(help="A .npz file, a folder of class folders with images, or mnist.")],
     out: Annotated[Path, typer.Option(help="The ONNX file to write; its card goes beside it.")],

@@ -106,7 +106,7 @@ def oracle_accuracy(demo: Demo) -> float:
 def _run_world(demo: Demo, rule: str, queue: Queue[Row]) -> None:
     world = World(demo.scenario(rule), digits())
     for iteration in range(1, demo.iterations + 1):
-        decision = world.advance()
+        decision = world.advance().decision
         if iteration % EVALUATE_EVERY == 0 or iteration == demo.iterations:
             queue.put(_row(demo, rule, world, decision))
 

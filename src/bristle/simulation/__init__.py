@@ -1,6 +1,31 @@
 """Worlds of many peers, stepped in batches with the same step as a live peer."""
 
+from bristle.simulation.asynchrony import Asynchrony
 from bristle.simulation.features import FeatureData, prepare
-from bristle.simulation.world import Scenario, World
+from bristle.simulation.measurement import Measurement, measure
+from bristle.simulation.results import Results
+from bristle.simulation.running import Watch, run
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.topology import All, Edges, Grid, RandomNeighbours, Ring, SmallWorld, Topology
+from bristle.simulation.world import Round, World
 
-__all__ = ["FeatureData", "Scenario", "World", "prepare"]
+__all__ = [
+    "All",
+    "Asynchrony",
+    "Edges",
+    "FeatureData",
+    "Grid",
+    "Measurement",
+    "RandomNeighbours",
+    "Results",
+    "Ring",
+    "Round",
+    "Scenario",
+    "SmallWorld",
+    "Topology",
+    "Watch",
+    "World",
+    "measure",
+    "prepare",
+    "run",
+]

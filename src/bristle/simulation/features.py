@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,14 @@ from bristle.learning.features import extract
 
 @dataclass(frozen=True)
 class FeatureData:
-    """Features and labels for training [N, D], [N] and for testing, and the names of the classes."""
+    """Features and labels for training [N, D], [N] and for testing, the names of the classes, and users where known."""
 
     train: Array
     train_labels: Array
     test: Array
     test_labels: Array
     classes: tuple[str, ...]
+    user: np.ndarray[Any, Any] | None = None
 
 
 def prepare(
@@ -41,4 +43,5 @@ def prepare(
         test=extract(backbone, dataset.x_test[:test_samples], progress=progress),
         test_labels=np.asarray(dataset.y_test[:test_samples], dtype=np.int64),
         classes=dataset.classes,
+        user=dataset.user,
     )

@@ -1,188 +1,282 @@
-"""A world of peers that hear each other, and attackers that all of them hear."""
+"""A world of peers that hear each other, and of attackers that they hear."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from math import prod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, keyed_uniforms
-from bristle.attacks import Attack, Knowledge, View
-from bristle.attacks import create as create_attack
-from bristle.data import partitions
-from bristle.learning.adam import HeadState, TrainingSettings
-from bristle.learning.metrics import Evaluation, accuracy
-from bristle.learning.training import held_labels, train_step
+from bristle.arrays import Array, namespace, to_numpy
+from bristle.arrays.namespace import from_numpy
+from bristle.learning.adam import HeadState
+from bristle.learning.metrics import Evaluation
+from bristle.learning.oracle import accuracy_on
 from bristle.peer.step import PeerState, Samples, step
-from bristle.rules import Bristle, Decision, Rule
+from bristle.rules import Decision
+from bristle.simulation.adversary import Adversary, Scene
+from bristle.simulation.asynchrony import Schedule
 from bristle.simulation.features import FeatureData
+from bristle.simulation.mailbox import Mailbox
+from bristle.simulation.neighbourhood import Neighbourhoods
+from bristle.simulation.population import KEPT_BYTES, populate
+from bristle.simulation.rows_of import replaced, rows_of
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.streams import Stream, draw
+from bristle.simulation.topology import Booleans, Integers
+from bristle.simulation.wire_size import head_bytes
 
-# Streams of random numbers, one for each use, so that none depends on how much another one draws.
-BATCHES, MODELS, ATTACK = 0, 1, 2
+CHUNK_BYTES = 128 << 20
+"""What the heads that a chunk of receivers hears may take, where each hears few of all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scenario:
-    """What a world is like.
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One iteration of a world.
 
     Parameters
     ----------
-    peers, attackers : int
-        Benign peers, and attackers on top of them.
-    rule : Rule
-        What every benign peer does with received heads.
-    attack : Attack
-        What the attackers send. They own samples of all classes, train alone and never integrate.
-    classes_per_peer : int
-        Peer i holds the classes {i, ..., i + k - 1} modulo all.
-    samples_per_class, held_out : int
-        Training and test samples that a peer has of each of its classes.
-    iterations : int
-        How long the run will be.
-    seed : int
-        Of every random draw.
+    iteration : int
+        Which one, from 1.
+    receivers : integer array [B]
+        The benign peers that acted.
+    senders : integer array [B, M]
+        Whom each of them hears; attackers are numbered after the benign peers.
+    mask : boolean array [B, M], optional
+        False where nothing was received (None: nowhere).
+    decision : Decision [B, M]
+        What they made of it.
     """
 
-    peers: int = 10
-    attackers: int = 0
-    rule: Rule = field(default_factory=Bristle)
-    attack: Attack = field(default_factory=lambda: create_attack("none"))
-    classes_per_peer: int = 4
-    samples_per_class: int = 2
-    held_out: int = 10
-    iterations: int = 300
-    seed: int = 0
-    training: TrainingSettings = field(default_factory=TrainingSettings)
+    iteration: int
+    receivers: Integers
+    senders: Integers
+    mask: Booleans | None
+    decision: Decision
 
 
 class World:
     """Peers in the middle of a run. `advance()` is one iteration of everybody; nothing else changes the world."""
 
     def __init__(self, scenario: Scenario, data: FeatureData) -> None:
+        scenario.check()
         self.scenario = scenario
         self.data = data
         self.iteration = 0
-        benign, attackers, classes = scenario.peers, scenario.attackers, len(data.classes)
-        if benign < 1 or attackers < 0:
-            raise ValueError(f"a world needs at least 1 peer and 0 attackers, not {benign} and {attackers}")
-        if not 1 <= scenario.classes_per_peer <= classes:
-            raise ValueError(f"classes_per_peer must lie between 1 and {classes}, not {scenario.classes_per_peer}")
-        holdings = [[(peer + j) % classes for j in range(scenario.classes_per_peer)] for peer in range(benign)] + [
-            list(range(classes))
-        ] * attackers
-        partition = partitions.create(
-            "classes", lists=holdings, samples=scenario.samples_per_class, held_out=scenario.held_out
-        )(data.train_labels, peers=benign + attackers, seed=scenario.seed)
-        padded = partition.padded()
-        self.held = self._samples(padded.train[:benign])
-        self.evaluation = self._evaluation(padded.held_out[:benign])
-        self.attackers_hold = self._flipped(self._samples(padded.train[benign:]))
-        shape = (classes, data.train.shape[1])
-        self.state = PeerState.start(HeadState.zeros((benign, *shape), like=data.train))
-        self.attackers_state = HeadState.zeros((attackers, *shape), like=data.train)
-        self._sent: Array | None = None
-        self._stood = self.state.head
-        others = np.arange(benign)
-        self._neighbours = np.stack([np.delete(others, i) for i in others])
+        peers, classes = scenario.peers, len(data.classes)
+        self.population = populate(scenario, data)
+        self.head_shape = (classes, int(data.train.shape[1]))
+        self.state = PeerState.start(HeadState.zeros((peers, *self.head_shape), like=data.train))
+        self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
+        self.bytes_sent = np.zeros(peers, dtype=np.int64)
+        self._neighbourhoods = Neighbourhoods(scenario)
+        self._neighbourhoods.at(1)  # says whether the graph can be
+        self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
+        self.mailbox = Mailbox(scenario.asynchrony, self.heads, self._schedule.present(1), seed=scenario.seed)
+        small = self.population.evaluation_bytes <= KEPT_BYTES
+        self._evaluation = self.population.evaluation(None) if small else None
+        self._training = self.population.training(None) if small else None
 
     @property
     def heads(self) -> Array:
         """The heads of the benign peers [peers, C, D]."""
         return self.state.head
 
-    def advance(self) -> Decision:
-        """Let every peer integrate, train and share once; return what the benign peers decided."""
-        self.iteration += 1
-        scenario, benign = self.scenario, self.scenario.peers
-        received = self._inbox()
-        models = received.index.shape[-1]
-        self.state, decision = step(
-            self.state,
-            received,
-            rule=scenario.rule,
-            samples=self.held,
-            evaluation=self.evaluation,
-            batch_draws=self._draws(BATCHES, range(benign), self.held.labels.shape[-1]),
-            model_draws=self._draws(MODELS, range(benign), models),
-            iteration=self.iteration,
-            total=scenario.iterations,
-            settings=scenario.training,
+    @property
+    def held(self) -> Samples:
+        """What the benign peers train on, as rows of the training samples."""
+        return self.population.held
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What the benign peers test received heads on."""
+        return self.population.evaluation(None) if self._evaluation is None else self._evaluation
+
+    def advance(self, *, weigh: bool = True) -> Round:
+        """Let every peer whose turn it is integrate, train and share once; return what they decided.
+
+        Without `weigh` the weights of the decisions can be had only where all receivers were stepped at once.
+        """
+        iteration = self.iteration + 1
+        scenario, schedule, mailbox = self.scenario, self._schedule, self.mailbox
+        present, acting = schedule.present(iteration), schedule.acting(iteration)
+        around = self._neighbourhoods.at(iteration)
+        # Those who are away do not hear what is said meanwhile.
+        mailbox.absent(present, iteration)
+        arrived = mailbox.arrived(around.peers, present, iteration)
+        theirs = around.attackers
+        scene = Scene(
+            iteration=iteration,
+            heads=self.heads,
+            pool=mailbox.heads,
+            arrived=arrived,
+            attackers=theirs.index,
+            attackers_mask=_both(theirs.mask, mailbox.kept(theirs.index, iteration)),
+            senders=np.concatenate([around.peers.index, scenario.peers + theirs.index], axis=1),
         )
-        if scenario.attackers and scenario.attack.trains:
-            everyone = range(benign, benign + scenario.attackers)
-            held = self.attackers_hold
-            self.attackers_state = train_step(
-                self.attackers_state,
-                held.features,
-                held.labels,
-                self._draws(BATCHES, everyone, held.labels.shape[-1]),
-                index=held.index,
-                settings=scenario.training,
-            )
-        return decision
+        receivers = np.flatnonzero(acting)
+        self.adversary.meet(scene)
+        parts = [self._step(scene, rows, weigh) for rows in self._chunks(scene, receivers)]
+        if not parts:
+            parts = [self._step(scene, receivers, weigh)]
+        chosen = None if len(receivers) == scenario.peers else receivers
+        self.state = _joined(self.state, chosen, [state for state, _ in parts])
+        self.adversary.train(scene)
+        mailbox.put(self.heads, acting, iteration)
+        self.bytes_sent = self.bytes_sent + np.where(acting, around.audience, 0) * head_bytes(*self.head_shape)
+        self.iteration = iteration
+        mask = scene.mask()
+        return Round(
+            iteration,
+            receivers,
+            rows_of(scene.senders, chosen),
+            None if mask is None else rows_of(mask, chosen),
+            _combined([decision for _, decision in parts]),
+        )
 
     def accuracy(self) -> Array:
         """Accuracy of each benign peer on the whole test set [peers]."""
-        heads = self.heads
-        outputs = self.data.test @ heads.reshape(-1, heads.shape[-1]).T
-        outputs = outputs.reshape(len(outputs), *heads.shape[:2]).swapaxes(0, 1)
-        return accuracy(outputs, self.data.test_labels[None, :])
+        return accuracy_on(self.heads, self.data.test, self.data.test_labels)
 
-    def _inbox(self) -> Pool:
-        """The heads that benign peers hear: those of all others, then the attackers'."""
-        scenario, heads = self.scenario, self.heads
-        benign, attackers = scenario.peers, scenario.attackers
-        index = self._neighbours
-        if not attackers:
-            return Pool(heads, index)
-        sent = self._attack(index)
-        self._sent = sent
-        pooled = np.concatenate([heads, sent.reshape(-1, *heads.shape[1:])])
-        theirs = benign + np.arange(len(pooled) - benign).reshape(-1, attackers)
-        return Pool(pooled, np.concatenate([index, np.broadcast_to(theirs, (benign, attackers))], axis=1))
+    def _chunks(self, scene: Scene, receivers: Integers) -> Iterator[Integers]:
+        models = scene.arrived.index.shape[1] + scene.attackers.shape[1]
+        size = self.scenario.receivers_at_once
+        if size is None:
+            heads = scene.pool.shape[0] + self.adversary.heads_for(self.scenario.peers)
+            # Receivers that hear a good part of all heads share them; others need them gathered.
+            shared = heads <= 8 * (models + 1)
+            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + self.adversary.heads_for(1))
+            size = len(receivers) if shared else max(1, CHUNK_BYTES // per_receiver)
+        for start in range(0, len(receivers), max(1, size)):
+            yield receivers[start : start + size]
 
-    def _attack(self, index: Array) -> Array:
-        """What the attackers send to each victim [peers, K, C, D], or to all alike [K, C, D]."""
-        scenario, heads, attack = self.scenario, self.heads, self.scenario.attack
-        own, whom = self.attackers_state.head, range(scenario.peers)
-        view = View(own=own, iteration=self.iteration, total=scenario.iterations, sent=self._sent)
-        shape = own.shape
-        if attack.knows != Knowledge.NOTHING:
-            shape = (scenario.peers, *own.shape)
-            view = replace(
-                view,
-                own=np.broadcast_to(own, shape),
-                inbox=Pool(heads, index),
-                victim=heads,
-                previous=self._stood,
-                testable=self._testable(),
+    def _step(self, scene: Scene, receivers: Integers, weigh: bool) -> tuple[PeerState, Decision]:
+        scenario, iteration = self.scenario, scene.iteration
+        rows = None if len(receivers) == scenario.peers else receivers
+        received, mask = self.adversary.inbox(scene, rows)
+        models = int(received.index.shape[-1])
+        if self._evaluation is None or self._training is None:
+            evaluation, samples = self.population.evaluation(rows), self.population.training(rows)
+        else:
+            held_out, held = self._evaluation, self._training
+            evaluation = Evaluation(rows_of(held_out.features, rows), rows_of(held_out.labels, rows))
+            features = held.features if held.index is not None else rows_of(held.features, rows)
+            index = None if held.index is None else rows_of(held.index, rows)
+            samples = Samples(features, rows_of(held.labels, rows), index)
+        state, decision = step(
+            _taken(self.state, rows),
+            received,
+            rule=scenario.rule,
+            samples=samples,
+            evaluation=evaluation,
+            mask=mask,
+            batch_draws=self._draws(Stream.BATCHES, receivers, iteration, int(samples.labels.shape[-1])),
+            model_draws=self._draws(Stream.MODELS, receivers, iteration, models) if scenario.rule.samples else None,
+            senders=from_numpy(rows_of(scene.senders, rows), like=self.heads),
+            iteration=iteration,
+            total=scenario.iterations,
+            settings=scenario.training,
+        )
+        if rows is not None and state.memory is not None:
+            raise ValueError(
+                f"{type(scenario.rule).__name__} remembers something, which works only while all peers act at once: "
+                "leave out asynchrony and receivers_at_once, or use a rule without memory"
             )
-        # Each victim's neighbourhood, and where it stood: the attackers of the next round will look back.
-        self._stood = (heads + heads[index].sum(axis=1)) / (index.shape[1] + 1)
-        if not attack.samples:
-            return attack(view)
-        numbers = prod(own.shape)
-        draws = self._draws(ATTACK, whom if len(shape) > 3 else range(1), numbers)
-        return attack(view, rng=draws.reshape(shape))
+        return state, decision if rows is None else _slim(decision, weigh)
 
-    def _testable(self) -> Array:
-        labels = self.evaluation.labels
-        classes = np.arange(len(self.data.classes))
-        return (labels[:, :, None] == classes).sum(axis=1) >= self.scenario.held_out
-
-    def _samples(self, index: Array) -> Samples:
-        return Samples(self.data.train, held_labels(self.data.train_labels, index), index)
-
-    def _flipped(self, samples: Samples) -> Samples:
-        return Samples(samples.features, self.scenario.attack.labels(samples.labels), samples.index)
-
-    def _evaluation(self, index: Array) -> Evaluation:
-        labels = held_labels(self.data.train_labels, index)
-        return Evaluation(self.data.train[np.maximum(index, 0)], labels)
-
-    def _draws(self, stream: int, peers: Iterable[int], size: int) -> Array:
+    def _draws(self, stream: Stream, peers: Integers, iteration: int, size: int) -> Array:
         # Draws are 32-bit like the features, so that every library sees the same numbers.
-        key = 3 * self.iteration + stream
-        return keyed_uniforms(self.scenario.seed, np.fromiter(peers, dtype=np.int64), key, size).astype(np.float32)
+        drawn = draw(self.scenario.seed, stream, peers, iteration, size).astype(np.float32)
+        return from_numpy(drawn, like=self.heads)
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all that changes from one iteration to the next, by name."""
+        if self.state.memory is not None:
+            raise ValueError(f"{type(self.scenario.rule).__name__} remembers something that a checkpoint cannot keep")
+        trained = self.state.trained
+        found = {
+            "head": trained.head,
+            "first": trained.first,
+            "second": trained.second,
+            "steps": trained.steps,
+            "previous": self.state.previous,
+            "bytes_sent": self.bytes_sent,
+            "iteration": np.array(self.iteration),
+            **{f"mailbox.{name}": values for name, values in self.mailbox.state().items()},
+            **{f"adversary.{name}": values for name, values in self.adversary.state().items()},
+        }
+        if self.mailbox.depth == 1:
+            del found["mailbox.slots"]  # They are the heads.
+        return {name: to_numpy(values) for name, values in found.items()}
+
+    def restore(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Go back to what `arrays` returned, in a world of the same scenario and data."""
+
+        def of(name: str) -> Array:
+            return from_numpy(arrays[name], like=self.data.train)
+
+        trained = HeadState(of("head"), of("first"), of("second"), of("steps"))
+        self.state = PeerState(trained, of("previous"))
+        self.bytes_sent = arrays["bytes_sent"]
+        self.iteration = int(arrays["iteration"])
+        slots = trained.head if self.mailbox.depth == 1 else of("mailbox.slots")
+        self.mailbox.restore({"acted": arrays["mailbox.acted"], "shared": arrays["mailbox.shared"], "slots": slots})
+        start = len("adversary.")
+        self.adversary.restore({name[start:]: of(name) for name in arrays if name.startswith("adversary.")})
+
+
+def _both(first: Booleans | None, second: Booleans | None) -> Booleans | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+def _taken(state: PeerState, rows: Integers | None) -> PeerState:
+    trained = state.trained
+    taken = HeadState(
+        *(rows_of(values, rows) for values in (trained.head, trained.first, trained.second, trained.steps))
+    )
+    return PeerState(taken, rows_of(state.previous, rows), state.memory)
+
+
+def _joined(state: PeerState, rows: Integers | None, parts: list[PeerState]) -> PeerState:
+    """Put what became of some peers, in parts, in the place of what they were."""
+    if rows is None and len(parts) == 1:
+        return parts[0]
+
+    def new(old: Array, values: list[Array]) -> Array:
+        return replaced(old, rows, values[0] if len(values) == 1 else namespace(old).concat(values, axis=0))
+
+    trained, others = state.trained, [part.trained for part in parts]
+    after = HeadState(
+        new(trained.head, [other.head for other in others]),
+        new(trained.first, [other.first for other in others]),
+        new(trained.second, [other.second for other in others]),
+        new(trained.steps, [other.steps for other in others]),
+    )
+    return PeerState(after, new(state.previous, [part.previous for part in parts]), state.memory)
+
+
+def _slim(decision: Decision, weigh: bool) -> Decision:
+    """Return a decision that does not hold on to the heads it is about: weights are worked out now or never."""
+    weights = decision.weights if weigh else None
+
+    def known() -> Array:
+        if weights is None:
+            raise ValueError("the weights of this iteration were not kept; call advance(weigh=True)")
+        return weights
+
+    return Decision(head=decision.head, weights=known, reasons=decision.reasons, state=decision.state)
+
+
+def _combined(parts: list[Decision]) -> Decision:
+    """Make one decision of those about parts of the receivers."""
+    if len(parts) == 1:
+        return parts[0]
+    xp = namespace(parts[0].head)
+    return Decision(
+        head=xp.concat([decision.head for decision in parts], axis=0),
+        weights=lambda: xp.concat([decision.weights for decision in parts], axis=0),
+        reasons=xp.concat([decision.reasons for decision in parts], axis=0),
+    )

@@ -1,0 +1,214 @@
+"""One experiment of your own: a configuration in, rows out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from json import dumps as json_of
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bristle.apps.progress import patient_bar
+from bristle.apps.simulate_config import SimulationConfig, read
+from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
+from bristle.data import Dataset
+from bristle.simulation import FeatureData, Results, Scenario, Watch, World, prepare
+from bristle.simulation import run as run_world
+from bristle.simulation.results import Row
+from bristle.simulation.running import NOBODY
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def simulate(
+    config: str | Path | Mapping[str, Any] | SimulationConfig,
+    *,
+    overrides: Iterable[str] = (),
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watch = NOBODY,
+    progress: Callable[[int, int], None] | None = None,
+) -> Results:
+    """Run the experiment that a configuration describes, and return its rows.
+
+    Parameters
+    ----------
+    config
+        A TOML file, a mapping of the same form, or a `SimulationConfig`.
+    overrides
+        Settings that replace the configuration's: `["world.peers=20", "rule.name=krum"]`.
+    checkpoint, resume
+        Where to keep a checkpoint, and whether to go on from it, to the same bits.
+    watch : Watch
+        Whom to tell of rows, iterations and decisions as they come.
+    progress
+        Called with (done, all) while features are extracted for the first time.
+    """
+    experiment = _prepared(read(config, overrides), progress)
+    return run_world(
+        experiment.scenario,
+        experiment.data,
+        figure=experiment.config.world.figure,
+        every=experiment.config.world.evaluate_every,
+        checkpoint=checkpoint,
+        resume=resume,
+        watch=watch,
+    )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration, and the world that it describes."""
+
+    config: SimulationConfig
+    scenario: Scenario
+    data: FeatureData
+
+
+def prepare_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
+    """Read a configuration and make the features of its data, with a bar where that takes long."""
+    config = read(file, overrides)
+    with patient_bar("Extracting features (once)", console=Console(stderr=True)) as watched:
+        return _prepared(config, watched)
+
+
+def show(
+    experiment: Experiment, *, json: Path | None = None, checkpoint: Path | None = None, resume: bool = False
+) -> None:
+    """Run an experiment with progress on stderr and rows in a file, then say how it ended."""
+    config, console = experiment.config, Console(stderr=True)
+    if resume and checkpoint is None:
+        raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
+    rows: list[Row] = []
+    total, began = config.world.iterations, time.monotonic()
+    with _stopping() as stop, _row_file(json, fresh=not resume) as write, _progress(console, total) as told:
+
+        def row(latest: Row) -> None:
+            rows.append(latest)
+            write(latest)
+
+        run_world(
+            experiment.scenario,
+            experiment.data,
+            figure=config.world.figure,
+            every=config.world.evaluate_every,
+            checkpoint=checkpoint,
+            resume=resume,
+            watch=Watch(row=row, iteration=lambda done: told(done, rows), stop=stop),
+        )
+    last = rows[-1]
+    print(
+        f"{last['rule']}, attack: {last['attack']}, {last['peers']} peers and {last['attackers']} attackers: "
+        f"accuracy {last['accuracy_mean']:.2%}, worst peer {last['accuracy_min']:.2%} after {last['iteration']} "
+        f"iterations ({time.monotonic() - began:.1f} s)"
+    )
+    if json is not None:
+        print(f"Rows: {json}")
+
+
+def _prepared(config: SimulationConfig, progress: Callable[[int, int], None] | None) -> Experiment:
+    """Return the world that is described; mistakes are found before features are made, which takes time."""
+    scenario_of(config)  # says what is wrong before anything is loaded
+    section = config.data
+    dataset, backbone = make_dataset(section), make_backbone(section)
+    scenario = scenario_of(config, classes=len(dataset.classes))
+    World(replace(scenario, user_shift=0.0), _without_features(dataset))
+    data = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
+    return Experiment(config, scenario, data)
+
+
+def _without_features(dataset: Dataset) -> FeatureData:
+    labels = np.asarray(dataset.y_train, dtype=np.int64)
+    nothing = np.zeros((len(labels), 1), dtype=np.float32)
+    return FeatureData(nothing, labels, nothing[:1], labels[:1], dataset.classes, dataset.user)
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """Yield what tells whether Ctrl-C was pressed: the run then ends between two iterations, with all in order.
+
+    A second Ctrl-C ends it at once.
+    """
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed.is_set
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(*_: object) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _row_file(path: Path | None, *, fresh: bool) -> Iterator[Callable[[Row], None]]:
+    """Yield what writes a row; a file that is there is replaced when the first row comes, not before."""
+    if path is None:
+        yield lambda row: None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        path.write_text("", encoding="utf-8")
+    files: list[Any] = []
+
+    def write(row: Row) -> None:
+        if not files:
+            files.append(path.open("w", encoding="utf-8"))
+        files[0].write(json_of(row, allow_nan=False) + "\n")
+        files[0].flush()
+
+    try:
+        yield write
+    finally:
+        for file in files:
+            file.close()
+
+
+@contextmanager
+def _progress(console: Console, total: int) -> Iterator[Callable[[int, list[Row]], None]]:
+    """Yield what is told of every iteration: a bar in a terminal, elsewhere a line every few seconds."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("iterations", total=total, rate="")
+    first: list[tuple[int, float]] = []
+    said = time.monotonic()
+
+    def told(done: int, rows: list[Row]) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if not first:
+            first.append((done - 1, said))
+        rate = (done - first[0][0]) / max(now - first[0][1], 1e-9)
+        result = f"accuracy {rows[-1]['accuracy_mean']:.1%}" if rows else "iterations"
+        bar.update(task, completed=done, description=result, rate=f"{rate:.0f}/s")
+        if not console.is_terminal and (now - said > SECONDS_BETWEEN_LINES or done == total):
+            said = now
+            left = (total - done) / rate
+            print(f"iteration {done} of {total}: {result}, {rate:.3g}/s, {left:.0f} s left", file=sys.stderr)
+
+    with bar:
+        yield told

@@ -1,0 +1,188 @@
+"""The configuration of a simulation: what a TOML file may say, checked, and what it stands for."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Named(BaseModel):
+    """Something with a name, one of ours or `module:name`, and options of its own."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is said besides the name."""
+        return dict(self.model_extra or {})
+
+
+class WorldSection(Section):
+    """Who there is, and for how long."""
+
+    figure: str = ""
+    peers: int = Field(default=10, ge=1)
+    attackers: int = Field(default=0, ge=0)
+    iterations: int = Field(default=300, ge=1)
+    evaluate_every: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0)
+    receivers_at_once: int | None = Field(default=None, ge=1)
+
+
+class DataSection(Section):
+    """Samples, and what makes features of them."""
+
+    dataset: str = "mnist"
+    backbone: str = "bundled"
+    train_samples: int | None = Field(default=None, ge=1)
+    test_samples: int | None = Field(default=None, ge=1)
+    user_shift: float = Field(default=0.0, ge=0)
+
+
+class PartitionSection(Named):
+    """Who holds what. The name `consecutive` stands for the paper's class sets."""
+
+    name: str = "consecutive"
+    classes_per_peer: int = Field(default=4, ge=1)
+    samples: int = Field(default=2, ge=1)
+    held_out: int = Field(default=10, ge=0)
+    reuse: bool = False
+
+
+class RuleSection(Named):
+    """What benign peers do with received heads; `before` lists steps, by name or as tables with options."""
+
+    name: str = "bristle"
+    before: list[str | Named] = Field(default_factory=list)
+
+
+class AttackSection(Named):
+    """What attackers send."""
+
+    name: str = "none"
+
+
+class TopologySection(Named):
+    """Who hears whom."""
+
+    name: str = "all"
+    attackers: Literal["heard-by-all", "in-graph"] = "heard-by-all"
+
+
+class AsynchronySection(Section):
+    """Who acts when, and what becomes of messages."""
+
+    slow: float = 0.0
+    period: int = 4
+    late: float = 0.0
+    join_by: int = 100
+    leaving: float = 0.0
+    away: int | None = None
+    absences: list[list[int]] = Field(default_factory=list)
+    loss: float = 0.0
+    delay: list[int] = Field(default_factory=lambda: [0, 0])
+
+
+class TrainingSection(Section):
+    """How heads are trained."""
+
+    learning_rate: float = 1e-3
+    l2: float = 5e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    batch: int = 5
+
+
+class SimulationConfig(Section):
+    """All of it. Everything has a default: an empty file is the paper's world without attackers."""
+
+    world: WorldSection = Field(default_factory=WorldSection)
+    data: DataSection = Field(default_factory=DataSection)
+    partition: PartitionSection = Field(default_factory=PartitionSection)
+    rule: RuleSection = Field(default_factory=RuleSection)
+    attack: AttackSection = Field(default_factory=AttackSection)
+    topology: TopologySection = Field(default_factory=TopologySection)
+    asynchrony: AsynchronySection = Field(default_factory=AsynchronySection)
+    training: TrainingSection = Field(default_factory=TrainingSection)
+
+    @model_validator(mode="after")
+    def _attackers_need_an_attack(self) -> Self:
+        if self.world.attackers and self.attack.name == "none" and "attack" not in self.model_fields_set:
+            raise ValueError("there are attackers, but no [attack]; say what they send, e.g. name = 'label-flip'")
+        return self
+
+
+def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: Iterable[str] = ()) -> SimulationConfig:
+    """Return a checked configuration from a TOML file or a mapping, with `key=value` overrides put into it."""
+    where = "configuration"
+    if isinstance(source, SimulationConfig):
+        content: dict[str, Any] = source.model_dump(exclude_unset=True)
+    elif isinstance(source, Mapping):
+        content = {key: dict(value) if isinstance(value, Mapping) else value for key, value in source.items()}
+    else:
+        where = str(source)
+        try:
+            content = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{source}: no such file; give a TOML file that describes a world") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+            raise ValueError(f"{source} is not TOML: {error}") from error
+    for override in overrides:
+        _put(content, override)
+    try:
+        return SimulationConfig.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{where}: {_explained(error)}") from error
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the nearest known word as a question, or all of them."""
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(words)}"
+
+
+def _put(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise ValueError(f"--set {override}: give key=value, e.g. world.peers=20 or rule.name=krum")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # A bare word is a string: rule.name=krum needs no quotes within quotes.
+    table = content
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"--set {override}: {part!r} is a value, not a table")
+    table[path[-1]] = value
+
+
+def _explained(error: ValidationError) -> str:
+    """Say what is wrong in one line: the first mistake, and how many more there are."""
+    mistakes = error.errors()
+    first = mistakes[0]
+    path = [str(part) for part in first["loc"]]
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        section: Any = SimulationConfig if len(path) == 1 else SimulationConfig.model_fields[path[0]].annotation
+        return f"there is no key {'.'.join(path)!r}; {did_you_mean(path[-1], section.model_fields)}{more}"
+    message = first["msg"].removeprefix("Value error, ")
+    named = f"{'.'.join(path)}: " if path else ""
+    given = "" if isinstance(first["input"], dict) else f", not {first['input']!r}"
+    return f"{named}{message[0].lower()}{message[1:]}{given}{more}"

@@ -1,0 +1,191 @@
+"""The attackers of a world: what they train, what they see, and what they put into inboxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from bristle.arrays import Array, Pool, namespace
+from bristle.arrays.namespace import from_numpy
+from bristle.attacks import Knowledge, View
+from bristle.learning.adam import HeadState
+from bristle.learning.training import train_step
+from bristle.simulation.mailbox import Arrived
+from bristle.simulation.population import Population
+from bristle.simulation.rows_of import replaced, rows_of
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.streams import Stream, draw
+from bristle.simulation.topology import Booleans, Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """An iteration, before anybody acts.
+
+    Parameters
+    ----------
+    iteration : int
+        Which one, from 1.
+    heads : array [N, C, D]
+        The benign peers' own heads.
+    pool : array [P, C, D]
+        Heads that are under way between them.
+    arrived : Arrived [N, M]
+        Which of those each would receive.
+    attackers : integer array [N, K']
+        Which attackers each hears.
+    attackers_mask : boolean array [N, K'], optional
+        False where there is none, or where its message is lost.
+    senders : integer array [N, M + K']
+        Who all those are; attackers are numbered after the benign peers.
+    """
+
+    iteration: int
+    heads: Array
+    pool: Array
+    arrived: Arrived
+    attackers: Integers
+    attackers_mask: Booleans | None
+    senders: Integers
+
+    def mask(self) -> Booleans | None:
+        """Tell what is received, from benign peers and then from attackers [N, M + K'] (None: everything)."""
+        benign, attackers = self.arrived.mask, self.attackers_mask
+        if benign is None and attackers is None:
+            return None
+        return np.concatenate(
+            [
+                np.ones(self.arrived.index.shape, dtype=np.bool) if benign is None else benign,
+                np.ones(self.attackers.shape, dtype=np.bool) if attackers is None else attackers,
+            ],
+            axis=1,
+        )
+
+
+class Adversary:
+    """All attackers of a world. They own samples of all classes, train alone and never integrate."""
+
+    def __init__(self, scenario: Scenario, population: Population, *, like: Array, head_shape: tuple[int, int]) -> None:
+        self._scenario = scenario
+        self._count, self._attack = scenario.attackers, scenario.attack
+        self._hold = population.attackers_hold
+        self.trained = HeadState.zeros((self._count, *head_shape), like=like)
+        self._per_victim = bool(self._count) and self._attack.knows != Knowledge.NOTHING
+        self._sent: Array | None = None
+        everything = self._per_victim and self._attack.knows == Knowledge.EVERYTHING
+        shape = (scenario.peers, *head_shape)
+        # Where each victim and those it hears stood on average in the round before.
+        self._stood: Array | None = HeadState.zeros(shape, like=like).head if everything else None
+        self._testable: Array | None = None
+        if everything:
+            testable = population.testable(head_shape[0], scenario.held_out)
+            self._testable = from_numpy(testable, like=like)
+        self._shared: Array | None = None
+        self._before: Array | None = None
+
+    def heads_for(self, victims: int) -> int:
+        """Return how many heads the attackers make for so many victims."""
+        return self._count * victims if self._per_victim else self._count
+
+    def meet(self, scene: Scene) -> None:
+        """Begin an iteration: make what is the same for all victims."""
+        self._before = self._sent
+        if self._count and not self._per_victim:
+            own = self.trained.head
+            view = View(own=own, iteration=scene.iteration, total=self._scenario.iterations, sent=self._sent)
+            self._shared = self._sent = self._send(view, np.arange(1))
+
+    def inbox(self, scene: Scene, rows: Integers | None) -> tuple[Pool, Array | None]:
+        """Return what some of the benign peers receive (None: all), and the mask that goes with it."""
+        index, like = rows_of(scene.arrived.index, rows), scene.heads
+        mask = scene.mask()
+        found = None if mask is None else from_numpy(rows_of(mask, rows), like=like)
+        pool = scene.pool
+        if self._count:
+            sent = self._against(scene, rows) if self._per_victim else self._shared
+            assert sent is not None
+            xp = namespace(like)
+            attackers = rows_of(scene.attackers, rows)
+            first = np.arange(len(index))[:, None] * self._count if self._per_victim else 0
+            index = np.concatenate([index, int(pool.shape[0]) + first + attackers], axis=1)
+            pool = xp.concat([pool, xp.reshape(sent, (-1, *pool.shape[1:]))], axis=0)
+        return Pool(pool, from_numpy(index, like=like)), found
+
+    def train(self, scene: Scene) -> None:
+        """Let the attackers train, and remember where their victims stood."""
+        if self._stood is not None:
+            self._stood = _means(scene)
+        if self._count and self._attack.trains:
+            held, scenario = self._hold, self._scenario
+            everyone = np.arange(scenario.peers, scenario.peers + self._count)
+            drawn = draw(scenario.seed, Stream.BATCHES, everyone, scene.iteration, int(held.labels.shape[-1]))
+            self.trained = train_step(
+                self.trained,
+                held.features,
+                held.labels,
+                from_numpy(drawn.astype(np.float32), like=held.features),
+                index=held.index,
+                settings=scenario.training,
+            )
+
+    def _against(self, scene: Scene, rows: Integers | None) -> Array:
+        """Return what the attackers send to each of some victims [B, K, C, D], and remember it."""
+        victims = np.arange(self._scenario.peers) if rows is None else rows
+        own = self.trained.head
+        xp, mask = namespace(own), scene.arrived.mask
+        view = View(
+            own=xp.broadcast_to(own, (len(victims), *own.shape)),
+            iteration=scene.iteration,
+            total=self._scenario.iterations,
+            inbox=Pool(scene.pool, from_numpy(rows_of(scene.arrived.index, rows), like=own)),
+            inbox_mask=None if mask is None else from_numpy(rows_of(mask, rows), like=own),
+            victim=rows_of(scene.heads, rows),
+            previous=None if self._stood is None else rows_of(self._stood, rows),
+            testable=None if self._testable is None else rows_of(self._testable, rows),
+            sent=None if self._before is None else rows_of(self._before, rows),
+        )
+        sent = self._send(view, victims)
+        if rows is not None and self._sent is None:
+            self._sent = xp.broadcast_to(own, (self._scenario.peers, *own.shape))
+        self._sent = sent if rows is None else replaced(self._sent, rows, sent)
+        return sent
+
+    def _send(self, view: View, keys: Integers) -> Array:
+        if not self._attack.samples:
+            return self._attack(view)
+        drawn = draw(self._scenario.seed, Stream.ATTACK, keys, view.iteration, prod(self.trained.head.shape)).astype(
+            np.float32
+        )
+        return self._attack(view, rng=from_numpy(drawn.reshape(view.own.shape), like=view.own))
+
+    def state(self) -> dict[str, Array]:
+        """Return all that changes, by name."""
+        trained = self.trained
+        found = {"head": trained.head, "first": trained.first, "second": trained.second, "steps": trained.steps}
+        optional = {"sent": self._sent, "stood": self._stood}
+        return found | {name: values for name, values in optional.items() if values is not None}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Go back to a state."""
+        self.trained = HeadState(state["head"], state["first"], state["second"], state["steps"])
+        self._sent, self._stood = state.get("sent"), state.get("stood")
+
+
+def _means(scene: Scene) -> Array:
+    """Return the mean of each peer's own head and of what it receives from benign peers [N, C, D]."""
+    like, mask = scene.heads, scene.arrived.mask
+    xp = namespace(like)
+    total, count = like, np.ones(len(scene.arrived.index))
+    # Column by column: all that everybody receives at once may be too much for the memory.
+    for column in range(scene.arrived.index.shape[1]):
+        heads = rows_of(scene.pool, scene.arrived.index[:, column])
+        if mask is not None:
+            there = from_numpy(mask[:, column], like=like)[:, None, None]
+            heads = xp.where(there, heads, xp.zeros_like(heads))
+            count += mask[:, column]
+        else:
+            count += 1
+        total = total + heads
+    return total / from_numpy(count, like=like, dtype=like.dtype)[:, None, None]

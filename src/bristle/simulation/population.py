@@ -1,0 +1,140 @@
+"""Who holds what: the samples of benign peers and of attackers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bristle.arrays import Array, namespace, to_numpy
+from bristle.arrays.namespace import from_numpy
+from bristle.data import Dataset, partitions
+from bristle.learning.metrics import Evaluation
+from bristle.learning.training import held_labels
+from bristle.peer.step import Samples
+from bristle.simulation.features import FeatureData
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.streams import Stream, draw
+from bristle.simulation.topology import Booleans, Integers
+
+# Held-out features of up to so many bytes are looked up once; those of larger worlds whenever they are needed.
+KEPT_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The samples of a world.
+
+    Parameters
+    ----------
+    held : Samples [peers, S]
+        What benign peers train on.
+    held_out : Samples [peers, T]
+        What they test received heads on.
+    attackers_hold : Samples [attackers, S']
+        What attackers train on; labels went through the attack.
+    offsets : array [peers, D], optional
+        By how much each benign peer's features are moved, where users differ.
+    """
+
+    held: Samples
+    held_out: Samples
+    attackers_hold: Samples
+    offsets: Array | None
+
+    def training(self, rows: Integers | None) -> Samples:
+        """Return what some of the benign peers train on (None: all of them)."""
+        return _taken(self.held, rows) if self.offsets is None else self._moved(self.held, rows)
+
+    def evaluation(self, rows: Integers | None) -> Evaluation:
+        """Return what some of the benign peers test on (None: all of them)."""
+        moved = self._moved(self.held_out, rows)
+        return Evaluation(moved.features, moved.labels)
+
+    def testable(self, classes: int, least: int) -> Booleans:
+        """Tell which classes each benign peer has at least `least` held-out samples of [peers, C]."""
+        labels = to_numpy(self.held_out.labels)
+        counts = np.stack([(labels == number).sum(axis=1) for number in range(classes)], axis=1)
+        enough: Booleans = counts >= max(1, least)
+        return enough
+
+    @property
+    def evaluation_bytes(self) -> int:
+        """What `evaluation(None)` would take."""
+        return int(np.prod(self.held_out.labels.shape)) * int(self.held.features.shape[-1]) * 4
+
+    def _moved(self, samples: Samples, rows: Integers | None) -> Samples:
+        samples = _taken(samples, rows)
+        assert samples.index is not None
+        xp, index = namespace(samples.features), samples.index
+        found = xp.take(samples.features, xp.reshape(xp.where(index >= 0, index, xp.zeros_like(index)), (-1,)), axis=0)
+        features = xp.reshape(found, (*index.shape, samples.features.shape[-1]))
+        if self.offsets is not None:
+            features = features + _rows(self.offsets, rows)[:, None, :]
+        return Samples(features, samples.labels)
+
+
+def populate(scenario: Scenario, data: FeatureData) -> Population:
+    """Share out the samples of `data` to benign peers and attackers."""
+    classes, labels = len(data.classes), to_numpy(data.train_labels)
+    if scenario.partition is None:
+        train, held_out, theirs = _consecutive(scenario, labels, classes)
+    else:
+        train, held_out, theirs = _partitioned(scenario, data, labels)
+    offsets = _offsets(scenario, data.train) if scenario.user_shift else None
+    attackers = _samples(data, theirs)
+    flipped = Samples(attackers.features, scenario.attack.labels(attackers.labels), attackers.index)
+    return Population(_samples(data, train), _samples(data, held_out), flipped, offsets)
+
+
+def _consecutive(scenario: Scenario, labels: Integers, classes: int) -> tuple[Integers, Integers, Integers]:
+    k, benign, attackers = scenario.classes_per_peer, scenario.peers, scenario.attackers
+    if not 1 <= k <= classes:
+        raise ValueError(f"classes_per_peer must lie between 1 and {classes}, not {k}")
+    lists = [[(peer + j) % classes for j in range(k)] for peer in range(benign)] + [list(range(classes))] * attackers
+    share = partitions.create(
+        "classes", lists=lists, samples=scenario.samples_per_class, held_out=scenario.held_out, reuse=scenario.reuse
+    )
+    padded = share(labels, peers=benign + attackers, seed=scenario.seed).padded()
+    return padded.train[:benign], padded.held_out[:benign], padded.train[benign:]
+
+
+def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tuple[Integers, Integers, Integers]:
+    assert scenario.partition is not None
+    # A partition asks for labels, classes and users, never for the samples themselves.
+    nothing, no_labels = np.zeros((len(labels), 1), dtype=np.uint8), np.zeros(0, dtype=np.int64)
+    source = Dataset(nothing, labels, nothing[:0], no_labels, classes=data.classes, user=data.user, name="the data")
+    partition = scenario.partition(source, peers=scenario.peers, seed=scenario.seed)
+    padded = partition.padded()
+    if not scenario.attackers:
+        return padded.train, padded.held_out, np.zeros((0, 1), dtype=np.int64)
+    free = np.setdiff1d(np.arange(len(labels)), np.concatenate([partition.train.flat, partition.held_out.flat]))
+    # Where the benign peers have it all, the attackers' samples are among theirs.
+    if len(np.unique(labels[free])) < len(np.unique(labels)):
+        free = np.arange(len(labels))
+    everything = partitions.IID(samples=scenario.samples_per_class, held_out=0, reuse=True)
+    theirs = everything(labels[free], peers=scenario.attackers, seed=scenario.seed).padded().train
+    return padded.train, padded.held_out, free[theirs]
+
+
+def _samples(data: FeatureData, index: Integers) -> Samples:
+    rows = from_numpy(index, like=data.train)
+    return Samples(data.train, held_labels(data.train_labels, rows), rows)
+
+
+def _offsets(scenario: Scenario, features: Array) -> Array:
+    """Draw Gaussian offsets (Box and Muller 1958) in units of each feature's standard deviation."""
+    xp, width = namespace(features), int(features.shape[-1])
+    draws = draw(scenario.seed, Stream.SHIFT, np.arange(scenario.peers), 0, 2 * width)
+    radius = np.sqrt(-2 * np.log1p(-draws[:, :width]))
+    gaussian = from_numpy(radius * np.cos(2 * np.pi * draws[:, width:]), like=features, dtype=features.dtype)
+    return gaussian * (scenario.user_shift * xp.std(features, axis=0))
+
+
+def _taken(samples: Samples, rows: Integers | None) -> Samples:
+    assert samples.index is not None
+    return Samples(samples.features, _rows(samples.labels, rows), _rows(samples.index, rows))
+
+
+def _rows(values: Array, rows: Integers | None) -> Array:
+    return values if rows is None else namespace(values).take(values, from_numpy(rows, like=values), axis=0)

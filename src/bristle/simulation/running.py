@@ -1,0 +1,120 @@
+"""Running a world from beginning to end, or from a checkpoint on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bristle.rules.parameters import check_count
+from bristle.simulation import checkpoint as checkpoints
+from bristle.simulation.features import FeatureData
+from bristle.simulation.measurement import Measurement, measure
+from bristle.simulation.results import Results, Row, row_of
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.world import Round, World
+
+EVERY = 10
+SAVE_AFTER = 30.0  # seconds between checkpoints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Whom to tell what happens in a run; each may be left out.
+
+    Parameters
+    ----------
+    row : callable
+        Called with every row, those of a checkpoint included.
+    iteration : callable
+        Called with the iteration that is done.
+    decisions : callable
+        Called with every `Round`: who decided what about whom, and why.
+    measurement : callable
+        Called with the iteration and the whole measurement that a row sums up.
+    stop : callable
+        Asked before every iteration; True ends the run as Ctrl-C does, with a checkpoint if one is kept.
+    """
+
+    row: Callable[[Row], None] | None = None
+    iteration: Callable[[int], None] | None = None
+    decisions: Callable[[Round], None] | None = None
+    measurement: Callable[[int, Measurement], None] | None = None
+    stop: Callable[[], bool] | None = None
+
+
+NOBODY = Watch()
+T = TypeVar("T")
+
+
+def run(
+    scenario: Scenario,
+    data: FeatureData,
+    *,
+    figure: str = "",
+    every: int = EVERY,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watch = NOBODY,
+) -> Results:
+    """Run a world and return its rows.
+
+    Parameters
+    ----------
+    scenario, data
+        The world.
+    figure : str
+        What rows say in the column of this name.
+    every : int
+        Iterations between evaluations; the last iteration is always evaluated.
+    checkpoint : Path, optional
+        Where to keep a checkpoint, from which `resume` goes on to the same bits. Written every half minute, at a stop
+        and at the end.
+    resume : bool
+        Go on from the checkpoint.
+    watch : Watch
+        Whom to tell what happens.
+    """
+    check_count("every", every, least=1)
+    if resume and checkpoint is None:
+        raise ValueError("to resume, say from which checkpoint")
+    world = World(scenario, data)
+    identity = "" if checkpoint is None else checkpoints.fingerprint(world, every=every, figure=figure)
+    rows: list[Row] = []
+    if checkpoint is not None and resume:
+        rows = checkpoints.load(checkpoint, world, identity=identity)
+    for row in rows:
+        _tell(watch.row, row)
+    saved = time.monotonic()
+    while world.iteration < scenario.iterations:
+        if watch.stop is not None and watch.stop():
+            _save(checkpoint, world, rows, identity)
+            raise KeyboardInterrupt
+        evaluates = (world.iteration + 1) % every == 0 or world.iteration + 1 == scenario.iterations
+        latest = world.advance(weigh=evaluates or watch.decisions is not None)
+        _tell(watch.decisions, latest)
+        if evaluates:
+            measured = measure(world, latest)
+            if watch.measurement is not None:
+                watch.measurement(world.iteration, measured)
+            rows.append(row_of(world, measured, figure=figure))
+            _tell(watch.row, rows[-1])
+        del latest
+        _tell(watch.iteration, world.iteration)
+        if time.monotonic() - saved > SAVE_AFTER:
+            _save(checkpoint, world, rows, identity)
+            saved = time.monotonic()
+    _save(checkpoint, world, rows, identity)
+    return Results(rows)
+
+
+def _save(path: Path | None, world: World, rows: list[Row], identity: str) -> None:
+    if path is not None:
+        checkpoints.save(path, world, rows, identity=identity)
+
+
+def _tell(whom: Callable[[T], None] | None, what: T) -> None:
+    if whom is not None:
+        whom(what)

@@ -1,0 +1,85 @@
+"""What a world is like, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bristle.attacks import Attack
+from bristle.attacks import create as create_attack
+from bristle.data.partitions import Partitioner
+from bristle.learning.adam import TrainingSettings
+from bristle.rules import Bristle, Rule
+from bristle.rules.parameters import check_count
+from bristle.simulation.asynchrony import Asynchrony
+from bristle.simulation.topology import All, Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What a world is like.
+
+    Parameters
+    ----------
+    peers, attackers : int
+        Benign peers, and attackers on top of them.
+    rule : Rule
+        What every benign peer does with received heads.
+    attack : Attack
+        What the attackers send. They own samples of all classes, train alone and never integrate.
+    classes_per_peer : int
+        Peer i holds the classes {i, ..., i + k - 1} modulo all.
+    samples_per_class, held_out : int
+        Training and test samples that a peer has of each of its classes.
+    reuse : bool
+        Whether a sample may serve several peers where there are too few.
+    partition : Partitioner, optional
+        Another way to share out the samples to the benign peers; then it decides about classes and samples. Attackers
+        get `samples_per_class` samples of every class.
+    user_shift : float
+        How much the samples of a class differ between users: each benign peer's features are moved by an offset of
+        its own, Gaussian, of so many of each feature's standard deviations. The paper assumes 0.
+    topology : Topology
+        Who hears whom.
+    attackers_in_graph : bool
+        False: every benign peer hears every attacker, and the topology connects benign peers. True: the topology
+        connects benign peers and attackers, who stand at nodes drawn by the seed.
+    asynchrony : Asynchrony
+        Who acts when, and what becomes of messages.
+    iterations : int
+        How long the run will be.
+    seed : int
+        Of every random draw.
+    training : TrainingSettings
+        Optimiser and mini-batch.
+    receivers_at_once : int, optional
+        How many peers are stepped together; None: as many as fit in memory.
+    """
+
+    peers: int = 10
+    attackers: int = 0
+    rule: Rule = field(default_factory=Bristle)
+    attack: Attack = field(default_factory=lambda: create_attack("none"))
+    classes_per_peer: int = 4
+    samples_per_class: int = 2
+    held_out: int = 10
+    reuse: bool = False
+    partition: Partitioner | None = None
+    user_shift: float = 0.0
+    topology: Topology = field(default_factory=All)
+    attackers_in_graph: bool = False
+    asynchrony: Asynchrony = field(default_factory=Asynchrony)
+    iterations: int = 300
+    seed: int = 0
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    receivers_at_once: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be; the data may have more to say."""
+        if self.peers < 1 or self.attackers < 0:
+            raise ValueError(f"a world needs at least 1 peer and 0 attackers, not {self.peers} and {self.attackers}")
+        check_count("iterations", self.iterations, least=1)
+        check_count("seed", self.seed)
+        if not 0 <= self.user_shift < float("inf"):
+            raise ValueError(f"user_shift must be 0 or a positive number, not {self.user_shift}")
+        if self.receivers_at_once is not None:
+            check_count("receivers_at_once", self.receivers_at_once, least=1)

@@ -1,0 +1,46 @@
+"""Random numbers of a world: a stream for each use, so that none depends on how much another one draws."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from bristle.arrays import keyed_uniforms
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class Stream(IntEnum):
+    """What draws are for. The first three are drawn in every iteration, the others seldom or by some worlds only."""
+
+    BATCHES = 0
+    MODELS = 1
+    ATTACK = 2
+    TOPOLOGY = 3
+    PLACES = 4
+    SCHEDULE = 5
+    MESSAGES = 6
+    SHIFT = 7
+
+
+def draw(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> Floats:
+    """Draw uniforms in [0, 1) of shape [ids, size], each row keyed by (seed, stream, id, iteration)."""
+    key = 3 * iteration + stream if stream <= Stream.ATTACK else (int(stream) << 40) + iteration
+    return keyed_uniforms(seed, np.asarray(ids, dtype=np.int64), key, size)
+
+
+def pick_distinct(draws: Floats, among: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Choose k distinct numbers below `among` for each row of `draws` [B, k], ascending and without bias.
+
+    Floyd's algorithm (Bentley and Floyd, "A Sample of Brilliance", CACM 1987): O(B k^2), however many there are to
+    choose from.
+    """
+    rows, count = draws.shape
+    chosen = np.full((rows, count), -1, dtype=np.int64)
+    for place, last in enumerate(range(among - count, among)):
+        wanted = np.floor(draws[:, place] * (last + 1)).astype(np.int64)
+        taken = (chosen[:, :place] == wanted[:, None]).any(axis=1)
+        chosen[:, place] = np.where(taken, last, wanted)
+    return np.sort(chosen, axis=1)

@@ -1,0 +1,199 @@
+"""Who hears whom: graphs of any number of nodes, seeded, as padded lists of senders for each receiver."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bristle.rules.parameters import check_count, check_share
+from bristle.simulation.streams import Stream, draw, pick_distinct
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+Booleans = np.ndarray[Any, np.dtype[np.bool]]
+
+
+@dataclass(frozen=True, eq=False)
+class Senders:
+    """Whom each receiver hears: `index` [N, M], and `mask` [N, M], False where there is nobody (None: nowhere)."""
+
+    index: Integers
+    mask: Booleans | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology(ABC):
+    """A way to connect nodes. Links are directed: that one hears another does not mean that it is heard."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is the same in every iteration."""
+        return True
+
+    @abstractmethod
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return whom each of `nodes` nodes hears in an iteration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class All(Topology):
+    """Everyone hears everyone else."""
+
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return all others."""
+        return Senders(_others(np.broadcast_to(np.arange(nodes - 1), (nodes, max(0, nodes - 1)))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomNeighbours(Topology):
+    """Everyone hears k others at random, or a share of all nodes: the paper's connection ratio.
+
+    Parameters
+    ----------
+    k : int, optional
+        How many; capped at all others.
+    ratio : float, optional
+        Instead of k: this share of all nodes, rounded, at least one.
+    redraw : bool
+        Draw anew in every iteration, instead of once.
+    """
+
+    k: int | None = None
+    ratio: float | None = None
+    redraw: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.k is None) == (self.ratio is None):
+            raise ValueError("random neighbours need either k=, how many, or ratio=, which share of all peers")
+        if self.k is not None:
+            check_count("k", self.k, least=1)
+        if self.ratio is not None:
+            check_share("ratio", self.ratio)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether they are drawn once."""
+        return not self.redraw
+
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return k others of each node."""
+        wanted = self.k if self.k is not None else max(1, round((self.ratio or 0) * nodes))
+        count = min(wanted, nodes - 1)
+        draws = draw(seed, Stream.TOPOLOGY, np.arange(nodes), iteration if self.redraw else 0, count)
+        return Senders(_others(pick_distinct(draws, nodes - 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring(Topology):
+    """Nodes in a circle; each hears the `reach` next ones on either side."""
+
+    reach: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("reach", self.reach, least=1)
+
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return the neighbours on both sides."""
+        if 2 * self.reach >= nodes:
+            raise ValueError(
+                f"a ring with reach={self.reach} needs at least {2 * self.reach + 1} nodes, not {nodes}; "
+                "use a smaller reach, or the topology 'all'"
+            )
+        steps = np.array([step for step in range(-self.reach, self.reach + 1) if step])
+        return Senders(np.sort((np.arange(nodes)[:, None] + steps) % nodes, axis=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Topology):
+    """Nodes on a grid as square as can be, row by row; each hears those above, below, left and right of it."""
+
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return up to four neighbours of each node."""
+        width = math.isqrt(nodes - 1) + 1 if nodes > 1 else 1
+        node = np.arange(nodes)
+        right = node[(node % width < width - 1) & (node + 1 < nodes)]
+        below = node[node + width < nodes]
+        pairs = np.concatenate([np.stack([right, right + 1], axis=1), np.stack([below, below + width], axis=1)])
+        return _padded(np.concatenate([pairs, pairs[:, ::-1]]), nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallWorld(Topology):
+    """A ring whose links are rewired at random: Watts and Strogatz, "Collective dynamics", Nature 1998.
+
+    Every link of the ring goes to a random other node instead with probability `rewire`. Links work both ways.
+
+    Parameters
+    ----------
+    k : int
+        Neighbours on the ring, half of them on either side; even.
+    rewire : float
+        Probability of a shortcut.
+    """
+
+    k: int = 4
+    rewire: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_count("k", self.k, least=2)
+        check_share("rewire", self.rewire)
+        if self.k % 2:
+            raise ValueError(f"k={self.k}: a small world starts from a ring, give an even number of neighbours")
+
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return the neighbours after rewiring."""
+        Ring(reach=self.k // 2).senders(nodes, seed=seed, iteration=iteration)  # says whether there are enough nodes
+        linked: list[set[int]] = [set() for _ in range(nodes)]
+        for node in range(nodes):
+            for step in range(1, self.k // 2 + 1):
+                linked[node].add((node + step) % nodes)
+                linked[(node + step) % nodes].add(node)
+        draws = draw(seed, Stream.TOPOLOGY, np.arange(nodes), 0, self.k)
+        for step in range(1, self.k // 2 + 1):
+            for node in range(nodes):
+                chance, where = draws[node, 2 * step - 2 : 2 * step]
+                old = (node + step) % nodes
+                free = nodes - 1 - len(linked[node])
+                if chance >= self.rewire or free < 1 or old not in linked[node]:
+                    continue
+                taken = linked[node] | {node}
+                new = [other for other in range(nodes) if other not in taken][int(where * free)]
+                linked[node].remove(old)
+                linked[old].remove(node)
+                linked[node].add(new)
+                linked[new].add(node)
+        pairs = [(other, node) for node in range(nodes) for other in linked[node]]
+        return _padded(np.array(pairs, dtype=np.int64), nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edges(Topology):
+    """Links as you list them: pairs (sender, receiver), one way each."""
+
+    edges: tuple[tuple[int, int], ...]
+
+    def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
+        """Return the senders listed for each receiver."""
+        for edge in self.edges:
+            if len(edge) != 2 or not all(0 <= node < nodes for node in edge) or edge[0] == edge[1]:
+                raise ValueError(f"edge {list(edge)} must be [sender, receiver], two different nodes below {nodes}")
+        pairs = np.array(sorted(set(map(tuple, self.edges))), dtype=np.int64).reshape(-1, 2)
+        return _padded(pairs, nodes)
+
+
+def _others(index: Integers) -> Integers:
+    """Turn positions among a node's others [N, M] into numbers of nodes: all from its own on move up by one."""
+    return index + (index >= np.arange(len(index))[:, None])
+
+
+def _padded(pairs: Integers, nodes: int) -> Senders:
+    """Make lists of senders from pairs (sender, receiver)."""
+    pairs = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))]
+    counts = np.bincount(pairs[:, 1], minlength=nodes)
+    mask = np.arange(int(counts.max(initial=0))) < counts[:, None]
+    index = np.zeros(mask.shape, dtype=np.int64)
+    index[mask] = pairs[:, 0]
+    return Senders(index, None if mask.all() else mask)

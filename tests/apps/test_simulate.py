@@ -1,0 +1,308 @@
+"""Experiments as people describe them: TOML, overrides, mistakes, things of their own, and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bristle
+from bristle import attacks, rules
+from bristle.apps.simulate import simulate
+from bristle.apps.simulate_config import SimulationConfig, read
+from bristle.apps.simulate_parts import scenario_of
+from bristle.data import partitions
+from bristle.simulation import Asynchrony, Edges, RandomNeighbours, Ring, Scenario, Watch
+
+BRISTLE = [sys.executable, "-c", "from bristle.cli import main; main()"]
+
+# Everything about a world of one's own: data, backbone, rule, attack, partition and topology.
+MINE = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from bristle.attacks import SignFlip
+from bristle.data import Dataset
+from bristle.data.partitions import IID
+from bristle.learning.backbone import CallableBackbone
+from bristle.rules import FedAvg
+from bristle.simulation import Ring
+
+
+@dataclass(frozen=True, kw_only=True)
+class MyRule(FedAvg):
+    strength: int = 1
+
+
+class MyAttack(SignFlip):
+    pass
+
+
+class MyPartition(IID):
+    pass
+
+
+class MyRing(Ring):
+    pass
+
+
+def blobs():
+    rng = np.random.default_rng(0)
+    middle = rng.standard_normal((4, 16))
+    y = np.arange(2000) % 4
+    x = (128 + 40 * middle[y] + 20 * rng.standard_normal((2000, 16))).clip(0, 255).astype(np.uint8)
+    return Dataset(x[:1600], y[:1600], x[1600:], y[1600:], name="blobs")
+
+
+def less(x):
+    return np.asarray(x, np.float32) - 0.5
+
+
+same = CallableBackbone(less, name="same", version="1", features=16, input_shape=(16,))
+"""
+
+WORLD = """
+[world]
+peers = 5
+iterations = 30
+
+[data]
+dataset = "mine:blobs"
+backbone = "mine:same"
+
+[partition]
+classes_per_peer = 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "world.toml").write_text(WORLD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BRISTLE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return tmp_path
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*BRISTLE, "simulate", *words], capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_an_empty_configuration_is_the_papers_world() -> None:
+    assert scenario_of(read({})) == Scenario()
+
+
+def test_every_table_reaches_the_engine() -> None:
+    config = {
+        "world": {"peers": 20, "attackers": 3, "iterations": 50, "seed": 7, "receivers_at_once": 4},
+        "data": {"user_shift": 0.5},
+        "partition": {"classes_per_peer": 3, "samples": 4, "held_out": 5, "reuse": True},
+        "rule": {"name": "krum", "f": 2, "before": ["bucketing", {"name": "nearest-neighbour-mixing", "f": 2}]},
+        "attack": {"name": "sybil", "inner": "krum", "jitter": 0.01},
+        "topology": {"name": "random", "ratio": 0.2, "redraw": True, "attackers": "in-graph"},
+        "asynchrony": {"slow": 0.1, "period": 3, "absences": [[1, 2, 3]], "loss": 0.1, "delay": [0, 2]},
+        "training": {"learning_rate": 0.01, "batch": 3},
+    }
+    found = scenario_of(read(config))
+    assert (found.peers, found.attackers, found.iterations, found.seed, found.receivers_at_once) == (20, 3, 50, 7, 4)
+    assert (found.classes_per_peer, found.samples_per_class, found.held_out, found.reuse) == (3, 4, 5, True)
+    assert found.rule == rules.chain(rules.Bucketing(), rules.NearestNeighbourMixing(f=2), rules.Krum(f=2))
+    assert found.attack == attacks.create("sybil", inner="krum", jitter=0.01)
+    assert found.topology == RandomNeighbours(ratio=0.2, redraw=True)
+    assert found.attackers_in_graph
+    assert found.user_shift == 0.5
+    assert found.asynchrony == Asynchrony(slow=0.1, period=3, absences=((1, 2, 3),), loss=0.1, delay=(0, 2))
+    assert (found.training.learning_rate, found.training.batch) == (0.01, 3)
+
+
+def test_options_of_rules_and_topologies_are_values() -> None:
+    found = scenario_of(
+        read({"rule": {"familiar": [10, 4], "score": "cubic"}, "topology": {"name": "edges", "edges": [[0, 1]]}})
+    )
+    assert found.rule == rules.Bristle(familiar=(10, 4), score="cubic")
+    assert found.topology == Edges(edges=((0, 1),))
+    found = scenario_of(read({"partition": {"name": "dirichlet", "alpha": 0.1, "samples": 5}}))
+    assert found.partition == partitions.create("dirichlet", alpha=0.1, samples=5)
+
+
+def test_overrides_are_toml_or_bare_words() -> None:
+    words = [
+        "world.peers=3",
+        "rule.name=krum",
+        "rule.f=1",
+        'topology.name = "ring"',
+        "asynchrony.delay=[1, 2]",
+        "data.user_shift=0.5",
+    ]
+    found = scenario_of(read({"world": {"peers": 9, "seed": 2}}, words))
+    assert (found.peers, found.seed, found.user_shift) == (3, 2, 0.5)
+    assert found.rule == rules.Krum(f=1)
+    assert found.topology == Ring()
+    assert found.asynchrony.delay == (1, 2)
+    config = read({"world": {"peers": 9}})
+    assert read(config, ["world.seed=1"]).world.peers == 9
+    assert config.world.seed == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"world": {"peeers": 3}}, "no key 'world.peeers'; did you mean 'peers'"),
+        ({"wurld": {}}, "no key 'wurld'; did you mean 'world'"),
+        ({"world": {"peers": 0}}, "world.peers: .* not 0"),
+        ({"world": {"peers": "ten"}}, "world.peers: .* not 'ten'"),
+        ({"world": {"peers": 2.5}}, "world.peers: .* not 2.5"),
+        ({"world": 3}, "world"),
+        ({"world": {"attackers": 3}}, "no \\[attack\\]"),
+        ({"rule": {"name": "krumm"}}, "no rule 'krumm'; did you mean 'krum'"),
+        ({"rule": {"name": "krum", "ff": 1}}, "rule 'krum' has no option 'ff'; did you mean 'f'"),
+        ({"rule": {"befor": ["bucketing"]}}, "did you mean 'before'"),
+        ({"rule": {"name": "bucketing"}}, "'bucketing' is not a rule"),
+        ({"rule": {"before": ["krum"]}}, "'krum' is not a step"),
+        ({"rule": {"name": "krum", "f": "x"}}, "f must be a whole number"),
+        ({"attack": {"name": "label-flop"}}, "did you mean 'label-flip'"),
+        ({"attack": {"name": "label-flip", "clases": 4}}, "did you mean 'classes'"),
+        ({"topology": {"name": "rin"}}, "no topology 'rin'; did you mean 'ring'"),
+        ({"topology": {"name": "ring", "rech": 2}}, "did you mean 'reach'"),
+        ({"topology": {"name": "edges"}}, "'edges' does not take these options"),
+        ({"topology": {"name": "random"}}, "either k="),
+        ({"topology": {"attackers": "everywhere"}}, "topology.attackers"),
+        ({"partition": {"name": "dirichle"}}, "did you mean 'dirichlet'"),
+        ({"partition": {"clases_per_peer": 3}}, "did you mean 'classes_per_peer'"),
+        ({"partition": {"name": "dirichlet", "alpha": "x"}}, "partition 'dirichlet'"),
+        ({"asynchrony": {"delay": [3]}}, "delay"),
+        ({"asynchrony": {"absences": [[1, 2]]}}, "must be \\[peer, first iteration, last iteration\\]"),
+        ({"training": {"batch": 0}}, "batch"),
+        ({"rule": {"name": "nowhere:Rule"}}, "there is no module 'nowhere'"),
+        ({"rule": {"name": "math:pi"}}, "is float, which is no rule"),
+        ({"rule": {"name": "math:nothing"}}, "math has no 'nothing'"),
+        ({"rule": {"name": "builtins:dict"}}, "made dict, which is no rule"),
+        ({"attack": {"name": "bristle.rules:FedAvg"}}, "made FedAvg, which is no attack"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_in_one_line(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as told:
+        scenario_of(read(config))
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("override", ["world.peers", "=3", "world..peers=3", "world.peers.more=3"])
+def test_overrides_that_are_none(override: str) -> None:
+    with pytest.raises(ValueError, match="--set"):
+        read({"world": {"peers": 4}}, [override])
+
+
+def test_everything_may_be_your_own(folder: Path) -> None:
+    own = ["rule.name=mine:MyRule", "rule.strength=2", "attack.name=mine:MyAttack", "partition.name=mine:MyPartition",
+           "topology.name=mine:MyRing", "world.attackers=2"]  # fmt: skip
+    (folder / "world.toml").write_text(WORLD.replace("classes_per_peer = 2", "samples = 3"))
+    results = simulate("world.toml", overrides=own)
+    assert [row["iteration"] for row in results.rows] == [10, 20, 30]
+    last = results.last()
+    assert (last["rule"], last["attack"], last["classes_per_peer"]) == ("MyRule", "MyAttack", 4)
+
+
+def test_from_python(folder: Path) -> None:
+    rows: list[Any] = []
+    results = bristle.simulate(folder / "world.toml", watch=Watch(row=rows.append))
+    assert results.rows == rows
+    assert results.last()["accuracy_mean"] > 0.8
+    config = SimulationConfig.model_validate(read(folder / "world.toml").model_dump())
+    assert bristle.simulate(config).rows == rows
+    with pytest.raises(AttributeError, match="simulat"):
+        bristle.simulat  # type: ignore[attr-defined] # noqa: B018
+
+
+@pytest.mark.parametrize("attack", ["label-flip", "sybil"])
+def test_attacks_learn_how_many_classes_there_are(folder: Path, attack: str) -> None:
+    row = simulate("world.toml", overrides=["world.attackers=2", f"attack.name={attack}", "world.iterations=3"]).last()
+    assert row["attack"] == attack
+
+
+def test_importing_the_name_costs_nothing() -> None:
+    code = "import sys, bristle; print([name for name in ('pydantic', 'rich', 'onnxruntime') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_command_writes_rows_and_says_how_it_ended(folder: Path) -> None:
+    done = command("world.toml", "--set", "world.figure=mine", "--json", "out/rows.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (folder / "out" / "rows.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [10, 20, 30]
+    assert rows[0]["figure"] == "mine"
+    assert f"accuracy {rows[-1]['accuracy_mean']:.2%}" in done.stdout
+    assert "iteration 30 of 30" in done.stderr
+    assert "left" in done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_rows_and_a_checkpoint_that_goes_on_to_the_same_bytes(folder: Path) -> None:
+    long = ["world.toml", "--set", "world.iterations=600"]
+    assert command(*long, "--json", "whole.jsonl").returncode == 0
+    words = [*long, "--json", "rows.jsonl", "--checkpoint", "run.npz"]
+    running = subprocess.Popen(
+        [*BRISTLE, "simulate", *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    rows = folder / "rows.jsonl"
+    try:
+        deadline = time.monotonic() + 60
+        while not (rows.exists() and rows.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(running.pid, signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    finally:
+        if running.poll() is None:
+            running.kill()
+    assert running.returncode == 130, errors
+    assert "interrupted; the rows so far are in rows.jsonl and --resume goes on from run.npz" in errors
+    assert "Traceback" not in errors
+    before = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert 0 < len(before) < 60
+    refused = command(*words, "--resume", "--set", "world.seed=5")
+    assert refused.returncode == 2
+    assert "checkpoint of another configuration" in refused.stderr
+    assert [json.loads(line) for line in rows.read_text().splitlines()] == before, "a refusal leaves the rows"
+    assert command(*words, "--resume").returncode == 0
+    assert rows.read_bytes() == (folder / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.toml"], "bristle: nowhere.toml: no such file"),
+        (["mine.py"], "bristle: mine.py is not TOML"),
+        (["world.toml", "--set", "world.peers=0"], "bristle: world.toml: world.peers"),
+        (["world.toml", "--set", "partition.classes_per_peer=5"], "bristle: classes_per_peer must lie between 1 and 4"),
+        (["world.toml", "--resume"], "bristle: to resume, say from which checkpoint"),
+        (["world.toml", "--set", "data.dataset=nowhere.npz"], "bristle: nowhere.npz: no such file"),
+    ],
+)
+def test_the_command_answers_mistakes_in_one_line(folder: Path, words: list[str], message: str) -> None:
+    done = command(*words, "--json", "rows.jsonl")
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
+
+
+@pytest.mark.slow
+def test_digits_are_learned_among_attackers(tmp_path: Path) -> None:
+    config = {
+        "world": {"attackers": 5, "iterations": 60},
+        "data": {"train_samples": 12_000, "test_samples": 2_000},
+        "attack": {"name": "label-flip"},
+    }
+    row = simulate(config).last()
+    assert row["accuracy_mean"] > 0.92
+    assert row["weight_malicious"] < 0.02
+    assert np.isfinite(row["bytes_sent"])
