@@ -19,7 +19,22 @@ TIE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Krum(Rule):
+class ByNeighbours(Rule):
+    """A rule that trusts heads by how near their neighbours lie, told to expect f attackers."""
+
+    f: int = 4
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    @property
+    def measures(self) -> Measure:
+        """Distances between all heads come from their products."""
+        return Measure.PRODUCTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(ByNeighbours):
     r"""x' = x_k with k = argmin_i Σ_{j among the n-f-2 nearest of i} ‖x_i - x_j‖².
 
     Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NIPS 2017.
@@ -34,16 +49,7 @@ class Krum(Rule):
         Answer with the mean of the chosen head and the own one, as the Bristle paper's author did.
     """
 
-    f: int = 4
     with_own: bool = False
-
-    def __post_init__(self) -> None:
-        check_count("f", self.f)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Choose the head with the lowest score."""
@@ -63,7 +69,7 @@ class Krum(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiKrum(Rule):
+class MultiKrum(ByNeighbours):
     r"""x' = mean of the m heads with the lowest Krum scores.
 
     Blanchard et al., NIPS 2017. Assumes at most f attackers; works from n ≥ f + 3. No data, no history. O(n² d).
@@ -76,18 +82,12 @@ class MultiKrum(Rule):
         How many heads to average; n - f by default, and never more than there are.
     """
 
-    f: int = 4
     m: int | None = None
 
     def __post_init__(self) -> None:
-        check_count("f", self.f)
+        super().__post_init__()
         if self.m is not None:
             check_count("m", self.m, least=1)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the heads with the lowest scores."""
@@ -107,7 +107,7 @@ class MultiKrum(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bulyan(Rule):
+class Bulyan(ByNeighbours):
     r"""Choose θ = n - 2f heads by Krum, one after another; answer per coordinate with the mean of the θ - 2f values
     nearest to their median.
 
@@ -117,14 +117,6 @@ class Bulyan(Rule):
     """  # noqa: D205 - the formula is the summary
 
     f: int = 2
-
-    def __post_init__(self) -> None:
-        check_count("f", self.f)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Choose by Krum, then average around the median."""
