@@ -100,6 +100,8 @@ def test_samples_of_peers_and_attackers_do_not_meet_test_samples() -> None:
     [
         ({"peers": 0}, "at least 1 peer"),
         ({"attackers": -1}, "0 attackers"),
+        ({"rule": "krum"}, r"make them with rules\.create"),
+        ({"attack": "krum"}, r"make them with rules\.create"),
         ({"classes_per_peer": 7}, "classes_per_peer must lie between 1 and 6, not 7"),
         ({"samples_per_class": 10_000}, "class"),
     ],

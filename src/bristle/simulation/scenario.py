@@ -77,6 +77,11 @@ class Scenario:
         """Refuse what cannot be; the data may have more to say."""
         if self.peers < 1 or self.attackers < 0:
             raise ValueError(f"a world needs at least 1 peer and 0 attackers, not {self.peers} and {self.attackers}")
+        if not isinstance(self.rule, Rule) or not isinstance(self.attack, Attack):
+            raise ValueError(
+                f"rule must be a Rule and attack an Attack, not {self.rule!r} and {self.attack!r}: "
+                "make them with rules.create(name) and attacks.create(name)"
+            )
         check_count("iterations", self.iterations, least=1)
         check_count("seed", self.seed)
         if not 0 <= self.user_shift < float("inf"):
