@@ -149,7 +149,6 @@ def test_checkpoints_that_are_none(data: FeatureData, tmp_path: Path) -> None:
 
 
 def test_a_picture(data: FeatureData, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     rows = [run(replace(PLAIN, seed=seed), data).rows for seed in (0, 1)]
     figure = Results([*rows[0], *rows[1]]).plot(title="Mine")
     axes = figure.axes[0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -230,7 +231,6 @@ def test_accuracy_is_that_on_the_test_set() -> None:
 @pytest.mark.parametrize("attack", ["additive-noise", "alie", "dissensus"])
 @pytest.mark.parametrize("asynchrony", [Asynchrony(), HARD], ids=["plain", "hard"])
 def test_torch_worlds_are_the_same(attack: str, asynchrony: Asynchrony) -> None:
-    torch = pytest.importorskip("torch")
     plain = made_up()
     there = FeatureData(
         torch.asarray(plain.train),
