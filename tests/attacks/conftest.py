@@ -37,7 +37,7 @@ def make_view() -> Callable[..., View]:
             inbox=inbox,
             inbox_mask=np.ones((*batch, models), dtype=bool),
             victim=(start + 0.3 + spread * rng.normal(size=(*batch, *head))).astype(dtype),
-            previous=np.broadcast_to(start, (*batch, *head)).astype(dtype),
+            update=(0.3 + 0.1 * rng.normal(size=(*batch, *head))).astype(dtype),
             testable=rng.random((*batch, classes)) < 0.5,
             sent=sent,
         )

@@ -33,8 +33,8 @@ def test_full_knowledge_needs_the_victims_heads(make_view: Callable[..., View], 
     with pytest.raises(ValueError, match=r"needs view\.victim"):
         attacks.create(name)(replace(view, victim=None))
     if name != "dissensus":
-        with pytest.raises(ValueError, match=r"needs view\.previous"):
-            attacks.create(name)(replace(view, previous=None))
+        with pytest.raises(ValueError, match=r"needs view\.update"):
+            attacks.create(name)(replace(view, update=None))
 
 
 @pytest.mark.parametrize("name", attacks.names())
@@ -68,7 +68,7 @@ def test_heads_at_the_limits_stay_finite(make_view: Callable[..., View], name: s
             own=view.own * scale,
             inbox=np.asarray(view.inbox) * scale,
             victim=np.asarray(view.victim) * scale,
-            previous=np.asarray(view.previous) * scale,
+            update=np.asarray(view.update) * scale,
         )
         sent = attack(scaled)
         assert sent.dtype == np.float32

@@ -22,7 +22,12 @@ def scattered() -> Callable[..., View]:
         start = rng.normal(size=(5, 4))
         heads = start + 0.3 * rng.normal(size=(5, 4)) + spread * rng.normal(size=(models + 1, 5, 4))
         start, heads = start.astype(dtype), heads.astype(dtype)
-        return View(own=np.zeros((attackers, 5, 4), dtype=dtype), inbox=heads[1:], victim=heads[0], previous=start)
+        return View(
+            own=np.zeros((attackers, 5, 4), dtype=dtype),
+            inbox=heads[1:],
+            victim=heads[0],
+            update=(heads.mean(axis=0) - start),
+        )
 
     return make
 
@@ -32,7 +37,7 @@ def benign_of(view: View) -> Any:
 
 
 def change_of(view: View) -> Any:
-    return benign_of(view).mean(axis=0) - view.previous
+    return np.asarray(view.update)
 
 
 def krum_chooses_attackers(view: View, sent: Any, f: int) -> bool:
@@ -120,7 +125,7 @@ def test_victims_with_fewer_heads_are_led_by_what_they_receive(make_view: Callab
             own=view.own[i],
             inbox=np.asarray(view.inbox)[i, mask[i]],
             victim=np.asarray(view.victim)[i],
-            previous=np.asarray(view.previous)[i],
+            update=np.asarray(view.update)[i],
         )
         assert krum_chooses_attackers(alone, sent[i], 3)
 
@@ -162,13 +167,24 @@ def test_trimmed_mean_fills_its_interval_and_draws_for_each_attacker() -> None:
         own=np.zeros((500, 1, 4)),
         inbox=np.repeat(head[None], 3, axis=0),
         victim=head,
-        previous=head + np.array([[1.0, 1.0, -1.0, -1.0]]),  # the first two fall, the others rise
+        update=np.array([[-1.0, -1.0, 1.0, 1.0]]),  # the first two fall, the others rise
     )
     sent = attacks.create("trimmed-mean")(view, rng=np.random.default_rng(0))[:, 0]
     for column, (low, high) in enumerate([(2, 4), (-2, -1), (1, 2), (-4, -2)]):
         values = sent[:, column]
         assert low <= values.min() < low + 0.05 * (high - low)
         assert high - 0.05 * (high - low) < values.max() <= high
+
+
+@pytest.mark.parametrize("name", ["trimmed-mean", "krum"])
+def test_the_change_may_be_the_way_to_the_neighbours(scattered: Callable[..., View], name: str) -> None:
+    view = scattered(seed=3, attackers=4, models=7, spread=0.5)
+    way = benign_of(view).mean(axis=0) - np.asarray(view.victim)
+    told = attacks.create(name)(replace(view, update=way), rng=np.random.default_rng(0))
+    found = attacks.create(name, change="neighbours")(view, rng=np.random.default_rng(0))
+    np.testing.assert_allclose(found, told, rtol=1e-9)
+    with pytest.raises(ValueError, match="change must be one of training, neighbours, not 'up'"):
+        attacks.create(name, change="up")
 
 
 def test_trimmed_mean_moves_the_rule_it_is_made_for(make_view: Callable[..., View]) -> None:

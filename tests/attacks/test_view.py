@@ -8,8 +8,8 @@ from bristle.attacks import Knowledge, View
 @pytest.mark.parametrize(
     ("knows", "hidden"),
     [
-        (Knowledge.NOTHING, {"inbox", "inbox_mask", "victim", "previous", "testable"}),
-        (Knowledge.INBOX, {"victim", "previous", "testable"}),
+        (Knowledge.NOTHING, {"inbox", "inbox_mask", "victim", "update", "testable"}),
+        (Knowledge.INBOX, {"victim", "update", "testable"}),
         (Knowledge.EVERYTHING, set()),
     ],
 )
@@ -20,7 +20,7 @@ def test_attackers_see_what_they_know(make_view: Callable[..., View], knows: Kno
         "inbox": (seen.inbox, view.inbox),
         "inbox_mask": (seen.inbox_mask, view.inbox_mask),
         "victim": (seen.victim, view.victim),
-        "previous": (seen.previous, view.previous),
+        "update": (seen.update, view.update),
         "testable": (seen.testable, view.testable),
     }
     for field, (shown, given) in fields.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from bristle.arrays import Array, squared_norms
 from bristle.attacks.attack import required
@@ -15,19 +15,33 @@ from bristle.rules.decision import Reason
 from bristle.rules.krum import Krum
 from bristle.rules.parameters import check_count, check_positive, check_share
 
+Change = Literal["training", "neighbours"]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Fang(AgainstHonest):
-    """An attack along or against s = sign(mean of the benign heads - where that mean stood before).
+    """An attack along or against s = sign(where the victim would go).
 
-    The benign heads are the victim's own and the honest ones that it receives. The published s is the change of the
-    server's model; measured from the victim's own head instead, it would mostly tell in what the victim differs from
-    its neighbours, and an attack against it would push the victim the way it goes anyway.
+    The benign heads are the victim's own and the honest ones that it receives. With a server s is the change of its
+    model, which all train from; here a victim trains a head of its own, so s is the way in which that training moves it
+    (the paper's "gradient direction", and its author's choice), or else the way from it to its neighbours.
+
+    Parameters
+    ----------
+    change : str
+        `training` (default): s = sign(the victim's latest training step). `neighbours`: s = sign(mean of the benign
+        heads - the victim's), the stronger attack where peers hold different classes.
     """
+
+    change: Change = "training"
+
+    def __post_init__(self) -> None:
+        if self.change not in get_args(Change):
+            raise ValueError(f"change must be one of {', '.join(get_args(Change))}, not {self.change!r}")
 
     @property
     def knows(self) -> Knowledge:
-        """Full knowledge, as published: the inbox, the victim's own head and where both stood."""
+        """Full knowledge, as published: the inbox, the victim's own head and how its training moves it."""
         return Knowledge.EVERYTHING
 
     @property
@@ -42,9 +56,10 @@ class Fang(AgainstHonest):
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Find which way the victim would go, and push the other way."""
         xp = honest.xp
-        benign = honest.including(flatten(xp, required(view.victim, "victim", self)))
-        previous = flatten(xp, required(view.previous, "previous", self))
-        change = benign.mean - previous
+        victim = flatten(xp, required(view.victim, "victim", self))
+        benign = honest.including(victim)
+        update = flatten(xp, required(view.update, "update", self))
+        change = update if self.change == "training" else benign.mean - victim
         return self.push(benign, -change if self.along else change, view.own.shape[1], draws)
 
 
@@ -61,11 +76,14 @@ class FangTrimmedMean(Fang):
     ----------
     b : float
         How far beyond the benign extremes to go, as a factor.
+    change : str
+        What s is the sign of, see `Fang`.
     """
 
     b: float = 2.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("b", self.b)
         if self.b <= 1:
             raise ValueError(f"b must be above 1 for the interval to lie beyond the benign heads, not {self.b!r}")
@@ -98,6 +116,8 @@ class FangTrimmedMeanAlong(FangTrimmedMean):
     ----------
     b : float
         How far beyond the benign extremes to go, as a factor.
+    change : str
+        What s is the sign of, see `Fang`.
     """
 
     @property
@@ -111,7 +131,7 @@ class FangKrum(Fang):
     r"""m = w - λ s with the largest λ, found by halving, for which the victim's Krum would choose m.
 
     Fang et al., USENIX Security 2020 (see `FangTrimmedMean`), with full knowledge. s is the sign of the
-    benign change. w is there the server's model, from which all train; without a server, what the benign
+    victim's change. w is there the server's model, from which all train; without a server, what the benign
     heads have in common stands for it: their mean. λ starts where Krum cannot choose m any more, which the
     triangle inequality puts at λ ‖s‖ = R (1 + 2 √((n-f-2) / q)), with R the largest distance of a benign
     head from w and q, at least 1, the number of benign heads among the n-f-2 nearest to m; it is halved
@@ -130,6 +150,8 @@ class FangKrum(Fang):
         How far the supporters lie from m, per coordinate and as a share of λ.
     threshold : float
         The λ at which the search ends.
+    change : str
+        What s is the sign of, see `Fang`.
     """
 
     f: int | None = None
@@ -137,6 +159,7 @@ class FangKrum(Fang):
     threshold: float = 1e-5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.f is not None:
             check_count("f", self.f)
         check_share("epsilon", self.epsilon)
@@ -197,6 +220,8 @@ class FangKrumAlong(FangKrum):
         How far the supporters lie from m, per coordinate and as a share of λ.
     threshold : float
         The λ at which the search ends.
+    change : str
+        What s is the sign of, see `Fang`.
     """
 
     @property

@@ -47,10 +47,11 @@ class Honest:
         return offsets if self._complete else xp.where(self.present[:, :, None], offsets, xp.zeros_like(offsets))
 
     def extremes(self) -> tuple[Array, Array]:
-        """Return the smallest and the largest value of each coordinate [B, F]."""
-        xp, there = self.xp, self.present[:, :, None]
+        """Return the smallest and the largest value of each coordinate [B, F]; zero where there are no heads."""
+        xp = self.xp
         if self._complete:
             return xp.min(self.heads, axis=1), xp.max(self.heads, axis=1)
+        there = (self.present | (self.count == 0)[:, None])[:, :, None]
         far = xp.full_like(self.heads, xp.inf)
         return xp.min(xp.where(there, self.heads, far), axis=1), xp.max(xp.where(there, self.heads, -far), axis=1)
 

@@ -31,7 +31,7 @@ def check_shapes(view: View) -> tuple[int, ...]:
     batch, head = tuple(own.shape[:-3]), tuple(own.shape[-2:])
     _check_array("sent", view.sent, tuple(own.shape), own.dtype, own)
     _check_array("victim", view.victim, (*batch, *head), own.dtype, own)
-    _check_array("previous", view.previous, (*batch, *head), own.dtype, own)
+    _check_array("update", view.update, (*batch, *head), own.dtype, own)
     _check_array("testable", view.testable, (*batch, head[0]), xp.bool, own)
     models = _check_inbox(xp, view.inbox, batch, head, own)
     if view.inbox_mask is not None:
@@ -50,7 +50,7 @@ def blocks(view: View, batch: tuple[int, ...], draws: Array | None) -> Iterator[
     xp, (attackers, classes, depth) = namespace(view.own), view.own.shape[-3:]
     _check_values(xp, "own", view.own)
     _check_values(xp, "victim", view.victim)
-    _check_values(xp, "previous", view.previous)
+    _check_values(xp, "update", view.update)
     size = prod(batch)
 
     def flat(values: Array | None) -> Array | None:
@@ -63,7 +63,7 @@ def blocks(view: View, batch: tuple[int, ...], draws: Array | None) -> Iterator[
         inbox=view.inbox if isinstance(view.inbox, Pool) else flat(view.inbox),
         inbox_mask=flat(view.inbox_mask),
         victim=flat(view.victim),
-        previous=flat(view.previous),
+        update=flat(view.update),
         testable=flat(view.testable),
         sent=flat(view.sent),
     )
@@ -100,7 +100,7 @@ def _block(xp: Any, view: View, index: Array | None, rows: slice) -> View:
         inbox=inbox,
         inbox_mask=mask,
         victim=_rows(view.victim, rows),
-        previous=_rows(view.previous, rows),
+        update=_rows(view.update, rows),
         testable=_rows(view.testable, rows),
         sent=_rows(view.sent, rows),
     )

@@ -12,7 +12,7 @@ class Knowledge(StrEnum):
     """How much attackers know about a victim, besides their own heads, their memory and the iteration.
 
     `NOTHING`: no more than that. `INBOX`: also the honest heads that the victim receives this round.
-    `EVERYTHING`: also the victim's own head, the one before, and the classes that it can test.
+    `EVERYTHING`: also the victim's own head, how its training moves it, and the classes that it can test.
     """
 
     NOTHING = "nothing"
@@ -39,9 +39,9 @@ class View:
         False where a victim does not receive a head.
     victim : array [..., C, D], optional
         Each victim's own head.
-    previous : array [..., C, D], optional
-        Where the victim's own and its inbox's heads stood on average in the round before: where the benign change
-        starts from. (With a server, the model that all trained from.)
+    update : array [..., C, D], optional
+        How its latest training moved each victim's head, in all rows: also those that a rule which consolidates then
+        leaves as they were.
     testable : boolean array [..., C], optional
         The classes that each victim can test: its familiar ones.
     sent : array [..., K, C, D], optional
@@ -54,7 +54,7 @@ class View:
     inbox: Array | Pool | None = None
     inbox_mask: Array | None = None
     victim: Array | None = None
-    previous: Array | None = None
+    update: Array | None = None
     testable: Array | None = None
     sent: Array | None = None
 
@@ -62,5 +62,5 @@ class View:
         """Return what attackers with this knowledge see: the same view, with None for the rest."""
         if knows == Knowledge.EVERYTHING:
             return self
-        view = replace(self, victim=None, previous=None, testable=None)
+        view = replace(self, victim=None, update=None, testable=None)
         return view if knows == Knowledge.INBOX else replace(view, inbox=None, inbox_mask=None)

@@ -12,6 +12,7 @@ from bristle.arrays.namespace import from_numpy
 from bristle.attacks import Knowledge, View
 from bristle.learning.adam import HeadState
 from bristle.learning.training import train_step
+from bristle.peer.step import PeerState, Samples
 from bristle.simulation.mailbox import Arrived
 from bristle.simulation.population import Population
 from bristle.simulation.rows_of import replaced, rows_of
@@ -75,9 +76,11 @@ class Adversary:
         self._per_victim = bool(self._count) and self._attack.knows != Knowledge.NOTHING
         self._sent: Array | None = None
         everything = self._per_victim and self._attack.knows == Knowledge.EVERYTHING
-        shape = (scenario.peers, *head_shape)
-        # Where each victim and those it hears stood on average in the round before.
-        self._stood: Array | None = HeadState.zeros(shape, like=like).head if everything else None
+        self._population = population
+        # Which way its latest training moved each victim.
+        self._update: Array | None = None
+        if everything:
+            self._update = HeadState.zeros((scenario.peers, *head_shape), like=like).head
         self._testable: Array | None = None
         if everything:
             testable = population.testable(head_shape[0], scenario.held_out)
@@ -113,19 +116,37 @@ class Adversary:
             pool = xp.concat([pool, xp.reshape(sent, (-1, *pool.shape[1:]))], axis=0)
         return Pool(pool, from_numpy(index, like=like)), found
 
+    def observe(self, iteration: int, before: PeerState, after: PeerState) -> None:
+        """See how the victims' training moved them in an iteration, in all rows: also those that it leaves alone then.
+
+        A victim that did not act shows the step that it would have taken.
+        """
+        if self._update is None:
+            return
+        moved = after.head
+        if self._scenario.rule.consolidates:
+            held = self._population.training(None)
+            trained = before.trained
+            moved = train_step(
+                HeadState(after.previous, trained.first, trained.second, trained.steps),
+                held.features,
+                held.labels,
+                self._batch_draws(np.arange(self._scenario.peers), iteration, held),
+                index=held.index,
+                settings=self._scenario.training,
+            ).head
+        self._update = moved - after.previous
+
     def train(self, scene: Scene) -> None:
-        """Let the attackers train, and remember where their victims stood."""
-        if self._stood is not None:
-            self._stood = _means(scene)
+        """Let the attackers train."""
         if self._count and self._attack.trains:
             held, scenario = self._hold, self._scenario
             everyone = np.arange(scenario.peers, scenario.peers + self._count)
-            drawn = draw(scenario.seed, Stream.BATCHES, everyone, scene.iteration, int(held.labels.shape[-1]))
             self.trained = train_step(
                 self.trained,
                 held.features,
                 held.labels,
-                from_numpy(drawn.astype(np.float32), like=held.features),
+                self._batch_draws(everyone, scene.iteration, held),
                 index=held.index,
                 settings=scenario.training,
             )
@@ -142,7 +163,7 @@ class Adversary:
             inbox=Pool(scene.pool, from_numpy(rows_of(scene.arrived.index, rows), like=own)),
             inbox_mask=None if mask is None else from_numpy(rows_of(mask, rows), like=own),
             victim=rows_of(scene.heads, rows),
-            previous=None if self._stood is None else rows_of(self._stood, rows),
+            update=None if self._update is None else rows_of(self._update, rows),
             testable=None if self._testable is None else rows_of(self._testable, rows),
             sent=None if self._before is None else rows_of(self._before, rows),
         )
@@ -151,6 +172,10 @@ class Adversary:
             self._sent = xp.broadcast_to(own, (self._scenario.peers, *own.shape))
         self._sent = sent if rows is None else replaced(self._sent, rows, sent)
         return sent
+
+    def _batch_draws(self, who: Integers, iteration: int, held: Samples) -> Array:
+        drawn = draw(self._scenario.seed, Stream.BATCHES, who, iteration, int(held.labels.shape[-1]))
+        return from_numpy(drawn.astype(np.float32), like=held.features)
 
     def _send(self, view: View, keys: Integers) -> Array:
         if not self._attack.samples:
@@ -164,28 +189,10 @@ class Adversary:
         """Return all that changes, by name."""
         trained = self.trained
         found = {"head": trained.head, "first": trained.first, "second": trained.second, "steps": trained.steps}
-        optional = {"sent": self._sent, "stood": self._stood}
+        optional = {"sent": self._sent, "update": self._update}
         return found | {name: values for name, values in optional.items() if values is not None}
 
     def restore(self, state: dict[str, Array]) -> None:
         """Go back to a state."""
         self.trained = HeadState(state["head"], state["first"], state["second"], state["steps"])
-        self._sent, self._stood = state.get("sent"), state.get("stood")
-
-
-def _means(scene: Scene) -> Array:
-    """Return the mean of each peer's own head and of what it receives from benign peers [N, C, D]."""
-    like, mask = scene.heads, scene.arrived.mask
-    xp = namespace(like)
-    total, count = like, np.ones(len(scene.arrived.index))
-    # Column by column: all that everybody receives at once may be too much for the memory.
-    for column in range(scene.arrived.index.shape[1]):
-        heads = rows_of(scene.pool, scene.arrived.index[:, column])
-        if mask is not None:
-            there = from_numpy(mask[:, column], like=like)[:, None, None]
-            heads = xp.where(there, heads, xp.zeros_like(heads))
-            count += mask[:, column]
-        else:
-            count += 1
-        total = total + heads
-    return total / from_numpy(count, like=like, dtype=like.dtype)[:, None, None]
+        self._sent, self._update = state.get("sent"), state.get("update")

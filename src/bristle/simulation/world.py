@@ -121,7 +121,8 @@ class World:
         if not parts:
             parts = [self._step(scene, receivers, weigh)]
         chosen = None if len(receivers) == scenario.peers else receivers
-        self.state = _joined(self.state, chosen, [state for state, _ in parts])
+        before, self.state = self.state, _joined(self.state, chosen, [state for state, _ in parts])
+        self.adversary.observe(iteration, before, self.state)
         self.adversary.train(scene)
         mailbox.put(self.heads, acting, iteration)
         self.bytes_sent = self.bytes_sent + np.where(acting, around.audience, 0) * head_bytes(*self.head_shape)

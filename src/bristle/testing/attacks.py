@@ -79,7 +79,7 @@ class _Trial:
             inbox=inbox,
             inbox_mask=mask,
             victim=victim,
-            previous=victim + rng.normal(size=victim.shape) / 4,
+            update=rng.normal(size=victim.shape) / 4,
             testable=rng.random((*self.batch, classes)) < 0.5,
             sent=rng.normal(size=(*self.batch, attackers, *head)),
         )
@@ -219,11 +219,11 @@ def _check_labels(attack: Attack, classes: int, rng: np.random.Generator) -> Non
         expect(flips == attack.flips_labels, f"{attack!r}: flips_labels is {attack.flips_labels}, not {flips}")
 
 
-_FIELDS = ("own", "inbox", "inbox_mask", "victim", "previous", "testable", "sent")
+_FIELDS = ("own", "inbox", "inbox_mask", "victim", "update", "testable", "sent")
 
 
 def _arrays(view: View) -> tuple[Any, ...]:
-    return view.own, view.inbox, view.inbox_mask, view.victim, view.previous, view.testable, view.sent
+    return view.own, view.inbox, view.inbox_mask, view.victim, view.update, view.testable, view.sent
 
 
 def _converted(view: View, convert: Callable[[Any], Any]) -> View:

@@ -1,0 +1,7 @@
+"""What all tests share."""
+
+from hypothesis import settings
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("bristle", deadline=None)
+settings.load_profile("bristle")
