@@ -175,3 +175,23 @@ def pretrain(
         rows.append({"backbone": str(made.backbone), "digest": made.digest, "accuracy": made.accuracy})
         write_rows(json, rows)
     print(f"{made.backbone}: {made.accuracy:.2%} on the test images of {dataset.name}; see {made.card}")
+
+
+@app.command()
+def report(
+    files: Annotated[list[Path], typer.Argument(help="Results as JSON Lines, from --json of other commands.")],
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
+    title: Annotated[str | None, typer.Option(help="What the page is called.", show_default="Bristle: results")] = None,
+) -> None:
+    """Look at results: figures (PNG and SVG) and one HTML page that needs nothing else, from any results files.
+
+    Runs with the same figure name, attack, numbers and classes share a panel; seeds are averaged, with a band.
+    Needs matplotlib: pip install 'bristle[plots]'.
+
+    Example: bristle report krum.jsonl bristle.jsonl --out report
+    """
+    from bristle.apps.report import report_on  # noqa: PLC0415
+
+    with _interruptible("nothing is lost: run it again"):
+        written = report_on(files, out=out, title=title)
+    print(f"{written[0]}, and {len(written) - 1} figure files beside it")

@@ -1,0 +1,53 @@
+"""Results to look at: figures as a paper has them, and one HTML file that needs nothing else.
+
+`write(report, folder)` takes plain values; `report_of(rows)` makes them from the rows of any run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bristle.learning.files import write_atomically
+from bristle.report.content import Better, Finding, Kind, Line, Panel, Report, Section, Source, Table
+from bristle.report.from_rows import report_of
+
+__all__ = [
+    "Better",
+    "Finding",
+    "Kind",
+    "Line",
+    "Panel",
+    "Report",
+    "Section",
+    "Source",
+    "Table",
+    "report_of",
+    "write",
+]
+
+
+def write(report: Report, folder: str | Path, *, progress: Callable[[int, int], None] | None = None) -> list[Path]:
+    """Write report.html, and for every section with panels its figure as PNG and as SVG; return their paths.
+
+    The same report gives the same bytes. Nothing is written before all of it is made. Needs matplotlib. `progress` is
+    told how many sections are drawn, and of how many.
+    """
+    from bristle.report.figure import section_files  # noqa: PLC0415 - matplotlib is an extra
+    from bristle.report.page import page, section_part  # noqa: PLC0415
+    from bristle.report.style import Styles  # noqa: PLC0415
+
+    styles = Styles.of(line for section in report.sections for panel in section.panels for line in panel.lines)
+    figures: dict[str, bytes] = {}
+    parts = []
+    for done, section in enumerate(report.sections, start=1):
+        parts.append(section_part(section, styles))
+        if section.panels:
+            figures[f"{section.name}.png"], figures[f"{section.name}.svg"] = section_files(section, styles)
+        if progress is not None:
+            progress(done, len(report.sections))
+    made = {"report.html": page(report, parts, styles).encode(), **figures}
+    folder = Path(folder)
+    for name, content in made.items():
+        write_atomically(folder / name, [content])
+    return [folder / name for name in made]

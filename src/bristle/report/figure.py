@@ -1,0 +1,236 @@
+"""Figures as a paper has them, with matplotlib. The same lines give the same bytes.
+
+Nothing here touches pyplot or the reader's own matplotlib settings: figures are drawn under settings of ours alone.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+try:
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError('figures need matplotlib: pip install "bristle[plots]"') from missing
+
+from bristle.report.content import Kind, Line, Panel, Section
+from bristle.report.style import DOTTED, GRID, INK, MUTED, PAPER, Style, Styles, rule_of
+from bristle.report.words import number, one_line, seen
+
+COLUMN, PAGE = 3.4, 7.1  # inches: the widths of one column and of a page in a two-column paper
+LONGEST_LABEL = 34
+SETTINGS: Any = {  # matplotlib's own type for this names every setting there is
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],  # The first comes with matplotlib.
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.7,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "text.parse_math": False,  # A rule may be called anything, "$x" too.
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "legend.handlelength": 2.6,
+    "legend.columnspacing": 1.4,
+    "svg.fonttype": "none",
+    "path.simplify": True,
+    "figure.constrained_layout.h_pad": 0.05,
+    "figure.constrained_layout.w_pad": 0.05,
+}
+
+
+@contextmanager
+def _settings(salt: str) -> Iterator[None]:
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # A label in a script that the font lacks is drawn as boxes in the PNG; the SVG and the page hold it as text.
+        warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font", category=UserWarning)
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS | {"svg.hashsalt": salt})
+        yield
+
+
+def section_files(section: Section, styles: Styles) -> tuple[bytes, bytes]:
+    """Return the figure of a section's panels as PNG and as SVG."""
+    panels = section.panels
+    columns = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
+    rows = math.ceil(len(panels) / columns)
+    width = COLUMN if columns == 1 else PAGE
+    entries = legend_entries(panels, styles)
+    legend_columns = _legend_columns([label for label, _ in entries], width)
+    legend_height = 0.19 * math.ceil(len(entries) / legend_columns) + 0.1
+    with _settings(section.name):
+        height = rows * (width / columns * 0.62 + 0.55) + legend_height
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
+        grid = figure.subplots(rows, columns, squeeze=False)
+        alike = len({(panel.ylabel, panel.ylim, panel.log_y) for panel in panels}) == 1
+        same_x = len({panel.xlabel for panel in panels}) == 1
+        for place, axes in enumerate(grid.flat):
+            if place >= len(panels):
+                axes.remove()
+                continue
+            _draw(axes, panels[place], styles)
+            title = one_line(panels[place].title, longest=120)
+            axes.set_title(textwrap.fill(title, max(16, int(width / columns * 13.5))), loc="left", fontweight="bold")
+            if alike and place % columns:
+                axes.set_ylabel("")
+            if same_x and place + columns < len(panels):
+                axes.set_xlabel("")
+        # Placeholders first: matplotlib leaves labels out that begin with an underscore.
+        legend = figure.legend(
+            [_handle(style) for _, style in entries],
+            ["-"] * len(entries),
+            loc="outside lower center",
+            ncols=legend_columns,
+        )
+        for text, (label, _) in zip(legend.get_texts(), entries, strict=True):
+            text.set_text(label)
+        _lay_out(figure)
+        png, svg = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
+        about = {
+            "Title": one_line(section.title),
+            "Description": " ".join(f"{one_line(panel.title)}: {seen(panel)}" for panel in panels),
+        }
+        figure.savefig(svg, format="svg", metadata=about | {"Date": None, "Creator": "bristle"})
+    return png.getvalue(), svg.getvalue()
+
+
+def panel_svg(panel: Panel, styles: Styles, *, salt: str) -> bytes:
+    """Return one panel as SVG, without title, legend and background: the page has those as text."""
+    with _settings(salt):
+        figure = Figure(figsize=(COLUMN, 2.35), layout="constrained")
+        _draw(figure.add_subplot(), panel, styles)
+        _lay_out(figure)
+        return _bare_svg(figure)
+
+
+@cache
+def sample_svg(style: Style) -> bytes:
+    """Return the bit of line that stands in a legend."""
+    with _settings("legend"):
+        figure = Figure(figsize=(0.42, 0.16))
+        line = _handle(style)
+        line.set_data([0.05, 0.5, 0.95], [0.5, 0.5, 0.5])
+        line.set_markevery([1])
+        figure.add_artist(line)
+        return _bare_svg(figure)
+
+
+def legend_entries(panels: tuple[Panel, ...], styles: Styles) -> list[tuple[str, Style]]:
+    """Return what a shared legend lists: rules in a fixed order, the author's runs as one, references last."""
+    lines = [line for panel in panels for line in panel.lines]
+    own = {rule_of(line) for line in lines if line.kind is Kind.RULE}
+    entries: dict[str, Style] = {}
+    for line in sorted(lines, key=lambda line: (styles[line].rank, line.label)):
+        label = one_line(line.label, longest=LONGEST_LABEL)
+        if line.kind is not Kind.AUTHOR:
+            entries[label] = styles[line]
+        elif rule_of(line) not in own:
+            entries[f"{rule_of(line)} (author's run)"] = styles[line]
+    if any(line.kind is Kind.AUTHOR and rule_of(line) in own for line in lines):
+        entries["author's run"] = Style(colour=INK, dark=INK, dash=DOTTED, width=1.1)
+    return list(entries.items())
+
+
+def _draw(axes: Axes, panel: Panel, styles: Styles) -> None:
+    axes.set_xlabel(one_line(panel.xlabel, longest=48))
+    axes.set_ylabel(one_line(panel.ylabel, longest=36))
+    for line in panel.lines:
+        _draw_line(axes, line, styles[line])
+    if panel.log_x:
+        axes.set_xscale("log")
+    if panel.log_y:
+        axes.set_yscale("log")
+    for axis, log in ((axes.xaxis, panel.log_x), (axes.yaxis, panel.log_y)):
+        if log:
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        elif max(abs(end) for end in axis.get_view_interval()) >= 10_000:
+            axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    if panel.ylim is not None:
+        low, high = panel.ylim
+        room = 0 if panel.log_y else 0.02 * (high - low)  # so that a line along the edge is seen whole
+        axes.set_ylim(low - room, high + room)
+    axes.margins(x=0.02)
+
+
+def _draw_line(axes: Axes, line: Line, style: Style) -> None:
+    front = 3 + 1 / (1 + style.rank)
+    if line.low is not None and line.high is not None:
+        axes.fill_between(line.x, line.low, line.high, color=style.colour, alpha=0.16, linewidth=0, zorder=front - 1)
+    drawn = axes.add_line(_handle(style))
+    drawn.set_data(line.x, line.y)
+    drawn.set_zorder(front)
+    # A marker on every point of a long line hides the line; rules begin at different points, so as not to coincide.
+    step = max(1, math.ceil(len(line.x) / 7))
+    drawn.set_markevery((style.rank % step, step))
+    axes.update_datalim([(x, y) for x, y in zip(line.x, line.y, strict=True) if not math.isnan(y)])
+    axes.autoscale_view()
+
+
+def _handle(style: Style) -> Line2D:
+    return Line2D(
+        [],
+        [],
+        color=style.colour,
+        linewidth=style.width,
+        linestyle=(0, style.dash) if style.dash else "-",
+        solid_capstyle="round",
+        marker=style.marker or None,
+        markersize=3.4 + style.width,
+        markerfacecolor=PAPER if style.hollow else style.colour,
+        markeredgecolor=style.colour if style.hollow or style.marker == "x" else PAPER,
+        markeredgewidth=1.0 if style.hollow or style.marker == "x" else 0.5,
+    )
+
+
+def _legend_columns(labels: list[str], width: float) -> int:
+    """Return how many columns fit, at what a letter and the bit of line before it take."""
+    for columns in range(len(labels), 1, -1):
+        rows = math.ceil(len(labels) / columns)
+        widest = [max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows)]
+        if sum(0.066 * letters + 0.6 for letters in widest) <= width:
+            return columns
+    return 1
+
+
+def _lay_out(figure: Figure) -> None:
+    """Find room for all labels once; otherwise every file that is saved does it anew, which takes longer than drawing."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+
+
+def _bare_svg(figure: Figure) -> bytes:
+    svg = io.BytesIO()
+    figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return svg.getvalue()

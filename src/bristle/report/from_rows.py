@@ -1,0 +1,239 @@
+"""A report from the rows of any runs: a section for every figure, a panel for every setting, a line for every rule."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import bristle
+from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
+from bristle.report.style import REFERENCES
+from bristle.report.words import best_of, last_of, number, one_line
+
+Row = Mapping[str, Any]
+Runs = dict[int, dict[int, Row]]  # seed -> iteration -> row
+
+NEEDED = ("rule", "iteration", "accuracy_mean")
+MEASURED = ("accuracy_mean", "accuracy_min", "bytes_sent", "weight_benign", "weight_malicious")
+# What tells settings apart, and how a setting is named.
+SETTING = {
+    "attack": "{} attack",
+    "peers": "{} peers",
+    "attackers": "{} attackers",
+    "classes_per_peer": "{} classes a peer",
+    "samples_per_class": "{} samples a class",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a panel was measured in, in the order of SETTING; None where the rows do not say."""
+
+    values: tuple[Any, ...]
+
+    def words(self, columns: Iterable[str]) -> str:
+        """Return the values of some columns, in words."""
+        told = dict(zip(SETTING, self.values, strict=True))
+        said = []
+        for column in columns:
+            value = told[column]
+            if value is None:
+                continue
+            if column == "attack" and value == "none":
+                said.append("no attack")
+            else:
+                words = SETTING[column].format(value)
+                said.append(re.sub(r"(peer|attacker|classe?|sample)s\b", _singular, words) if value == 1 else words)
+        return ", ".join(said)
+
+
+def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Sequence[tuple[str, str]] = ()) -> Report:
+    """Return a report of rows, as `simulate` and `reproduce` write them.
+
+    A row holds at least `rule`, `iteration` and `accuracy_mean`. Lines are means over seeds, with a band from the
+    lowest seed to the highest where there are several.
+
+    Raises
+    ------
+    ValueError
+        When there is no row, a row lacks a column, or two rows measure the same thing differently.
+
+    """
+    figures: dict[str, dict[Setting, dict[str, Runs]]] = {}
+    count = 0
+    for count, row in enumerate(rows, start=1):  # noqa: B007 - the count is used below
+        check_row(row)
+        setting = Setting(tuple(row.get(column) for column in SETTING))
+        runs = figures.setdefault(str(row.get("figure") or "results"), {}).setdefault(setting, {})
+        seen = runs.setdefault(row["rule"], {}).setdefault(int(row.get("seed") or 0), {})
+        before = seen.setdefault(row["iteration"], row)
+        if any(before.get(column) != row.get(column) for column in MEASURED):
+            raise ValueError(
+                f"two rows measure iteration {row['iteration']} of {row['rule']!r} (seed {row.get('seed', 0)}, figure "
+                f"{row.get('figure', 'results')!r}) differently; give runs that differ a name each, e.g. "
+                "--set world.figure=NAME"
+            )
+    if not figures:
+        raise ValueError("there are no rows to report on; `bristle simulate FILE.toml --json rows.jsonl` writes some")
+    names = _file_names(list(figures))
+    sections = tuple(_section(names[figure], figure, settings) for figure, settings in figures.items())
+    seeds = sorted(
+        {seed for settings in figures.values() for runs in settings.values() for run in runs.values() for seed in run}
+    )
+    told = [*facts, ("Rows", number(count)), ("Seeds", ", ".join(map(str, seeds))), ("Bristle", bristle.__version__)]
+    return Report(title=title, summary=_summary(figures, sections, len(seeds)), sections=sections, facts=tuple(told))
+
+
+def check_row(row: Row) -> None:
+    """Raise ValueError unless a row holds what a report needs."""
+    if missing := [column for column in NEEDED if column not in row]:
+        raise ValueError(f"a row lacks {', '.join(missing)}; a row of results holds at least {', '.join(NEEDED)}")
+    if not isinstance(row["rule"], str):
+        raise ValueError(f"rule must be a name, and is {row['rule']!r}")
+    for column in ("iteration", "seed"):
+        value = row.get(column, 0)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{column} must be a whole number, and is {value!r}")
+    for column in MEASURED:
+        value = row.get(column)
+        if value is None and column not in NEEDED:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{column} must be a number, and is {value!r}")
+    for column in SETTING:
+        if not isinstance(row.get(column), str | int | float | None):
+            raise ValueError(f"{column} must be a number or a name, and is {row[column]!r}")
+
+
+def _section(name: str, figure: str, settings: dict[Setting, dict[str, Runs]]) -> Section:
+    columns = list(SETTING)
+    varying = [
+        column for place, column in enumerate(columns) if len({setting.values[place] for setting in settings}) > 1
+    ]
+    common = next(iter(settings)).words(column for column in columns if column not in varying)
+    panels = {setting: _panel(setting.words(varying) or common or figure, runs) for setting, runs in settings.items()}
+    several = any(len(run) > 1 for runs in settings.values() for run in runs.values())
+    text = f"Everywhere here: {common}. " if varying and common else ""
+    text += "Accuracy is the mean of the benign peers, over the test samples."
+    text += " Lines are means over seeds, bands go from the lowest seed to the highest." if several else ""
+    if any(_uneven(run) for runs in settings.values() for run in runs.values()):
+        text += " Not every seed went equally far: only iterations that all seeds of a rule reached are shown."
+    return Section(
+        name=name,
+        title=figure,
+        text=text,
+        panels=tuple(panels.values()),
+        tables=_details(settings, {setting: panel.title for setting, panel in panels.items()}),
+        findings=tuple(_beaten(panel) for panel in panels.values() if _beats_bristle(panel)),
+    )
+
+
+def _panel(title: str, runs: dict[str, Runs]) -> Panel:
+    lines = []
+    for rule, run in runs.items():
+        iterations = _shared_iterations(run)
+        values = [[run[seed][at]["accuracy_mean"] for seed in run] for at in iterations]
+        several = len(run) > 1
+        lines.append(
+            Line(
+                label=rule,
+                x=iterations,
+                y=[fmean(each) for each in values],
+                low=[min(each) for each in values] if several else None,
+                high=[max(each) for each in values] if several else None,
+                kind=Kind.REFERENCE if rule in REFERENCES else Kind.RULE,
+            )
+        )
+    return Panel(title=title, lines=tuple(lines), xlabel="iteration", ylabel="accuracy", ylim=(0.0, 1.0))
+
+
+def _shared_iterations(run: Runs) -> list[int]:
+    """Return the iterations that all seeds have, so that every point is a mean of the same runs."""
+    shared = set.intersection(*(set(rows) for rows in run.values()))
+    if not shared:
+        rule = next(iter(next(iter(run.values())).values()))["rule"]
+        raise ValueError(f"the seeds of {rule!r} have no iteration in common: {', '.join(map(str, sorted(run)))}")
+    return sorted(shared)
+
+
+def _uneven(run: Runs) -> bool:
+    return len({frozenset(rows) for rows in run.values()}) > 1
+
+
+def _details(settings: dict[Setting, dict[str, Runs]], titles: dict[Setting, str]) -> tuple[Table, ...]:
+    """Return what else is known of the ends: the worst peer, traffic, and whom the rule listened to."""
+    heads = {
+        "accuracy_mean": "Accuracy",
+        "accuracy_min": "Worst peer",
+        "bytes_sent": "Sent by a peer (MB)",
+        "weight_benign": "Weight of benign models",
+        "weight_malicious": "Weight of malicious models",
+    }
+    rows = []
+    for setting, runs in settings.items():
+        for rule, run in runs.items():
+            at = _shared_iterations(run)[-1]
+            last = [rows[at] for rows in run.values()]
+            means: list[str | float] = []
+            for column in MEASURED:
+                known = [row[column] for row in last if row.get(column) is not None]
+                means.append(fmean(known) / (1e6 if column == "bytes_sent" else 1) if known else "-")
+            rows.append((rule, titles[setting], at, *means))
+    caption = "Means over seeds. Weights are the share of a new head that came from others' models."
+    columns = ("Rule", "Setting", "Iteration", *(heads[column] for column in MEASURED))
+    return (Table(title="The last row of every rule", columns=columns, rows=tuple(rows), caption=caption),)
+
+
+def _beats_bristle(panel: Panel) -> bool:
+    best = best_of(panel)
+    return bool(best) and "bristle" not in best and any(line.label == "bristle" for line in panel.lines)
+
+
+def _beaten(panel: Panel) -> Finding:
+    ends = {line.label: last_of(line) for line in panel.lines}
+    best = " and ".join(sorted(best_of(panel)))
+    return Finding(
+        claim=f"{best} ends above bristle: {panel.title}.",
+        held=None,
+        measured="; ".join(f"{rule} {ends[rule]}" for rule in (*sorted(best_of(panel)), "bristle")),
+        source=Source.OBSERVATION,
+    )
+
+
+def _summary(figures: dict[str, dict[Setting, dict[str, Runs]]], sections: Sequence[Section], seeds: int) -> str:
+    settings = [runs for figure in figures.values() for runs in figure.values()]
+    rules = {rule for runs in settings for rule in runs}
+    runs = sum(len(run) for setting in settings for run in setting.values())
+    said = f"{_counted(runs, 'run')} of {_counted(len(rules), 'rule')} in {_counted(len(settings), 'setting')}, "
+    said += f"with {_counted(seeds, 'seed')}."
+    contested = [panel for section in sections for panel in section.panels if best_of(panel)]
+    with_bristle = [panel for panel in contested if any(line.label == "bristle" for line in panel.lines)]
+    if with_bristle:
+        won = sum("bristle" in best_of(panel) for panel in with_bristle)
+        said += f" Bristle ends highest of the rules in {won} of {_counted(len(with_bristle), 'setting')}."
+    return said
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{number(count)} {what}{'' if count == 1 else 's'}"
+
+
+def _singular(match: re.Match[str]) -> str:
+    return {"classe": "class"}.get(match[1], match[1])
+
+
+def _file_names(figures: list[str]) -> dict[str, str]:
+    """Return a name fit for files for every figure, each different."""
+    names: dict[str, str] = {}
+    for figure in figures:
+        slug = re.sub(r"[^a-z0-9._-]+", "-", one_line(figure, longest=60).lower()).strip("-._") or "figure"
+        taken, name, again = set(names.values()), slug, 1
+        while name in taken:
+            again += 1
+            name = f"{slug}-{again}"
+        names[figure] = name
+    return names

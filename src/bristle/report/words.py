@@ -1,0 +1,104 @@
+"""A report in words: numbers, what a picture shows, verdicts. Everything that is seen can be read."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from bristle.report.content import Better, Finding, Kind, Line, Panel, Source
+
+# What XML and HTML cannot hold, and lone halves of surrogate pairs, which no file can.
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def plain(text: str) -> str:
+    """Return text that can be written to any file."""
+    return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def one_line(text: str, *, longest: int | None = None) -> str:
+    """Return text in one line, cut to at most `longest` characters."""
+    line = " ".join(plain(text).split())
+    return line if longest is None or len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def number(value: float) -> str:
+    """Return a number as people write it: three decimals below one, else four digits and thousands apart."""
+    if math.isnan(value):
+        return "-"
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    size = abs(value)
+    if size < 0.001 or size >= 1e15:
+        return f"{value:.3g}"
+    decimals = 3 if size < 10 else max(0, 3 - int(math.log10(size)))
+    return f"{value:,.{decimals}f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Last:
+    """Where a line ends."""
+
+    x: float
+    y: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        band = f" ({self.band})" if self.band else ""
+        return f"{number(float(self.y))}{band}"
+
+    @property
+    def band(self) -> str:
+        """The band in words; empty where there is none."""
+        known = self.low is not None and self.high is not None and not math.isnan(self.low + self.high)
+        return f"{number(float(self.low or 0))} to {number(float(self.high or 0))}" if known else ""
+
+
+def last_of(line: Line) -> Last:
+    """Return the last point of a line that is a number."""
+    at = max(place for place, value in enumerate(line.y) if not math.isnan(value))
+    low, high = (None if values is None else values[at] for values in (line.low, line.high))
+    return Last(x=line.x[at], y=line.y[at], low=low, high=high)
+
+
+def best_of(panel: Panel) -> set[str]:
+    """Return the labels of the rules that end best, several where the printed numbers are the same."""
+    ends = {line.label: last_of(line).y for line in panel.lines if line.kind is Kind.RULE}
+    if panel.better is Better.NEITHER or len(ends) < 2:
+        return set()
+    best = (max if panel.better is Better.HIGHER else min)(ends.values())
+    return {label for label, end in ends.items() if number(float(end)) == number(float(best))}
+
+
+def seen(panel: Panel) -> str:
+    """Return what a panel shows, for those who do not see it."""
+    xs = [value for line in panel.lines for value in line.x]
+    axes = f"Line chart of {one_line(panel.ylabel)} against {one_line(panel.xlabel)}"
+    axes += f" from {number(min(xs))} to {number(max(xs))}."
+    ends = [(line, last_of(line)) for line in panel.lines]
+    if panel.better is not Better.NEITHER:
+        ends.sort(key=lambda end: end[1].y, reverse=panel.better is Better.HIGHER)
+    at = {end.x for _, end in ends}
+    where = f"At {number(at.pop())}" if len(at) == 1 else "At the end of each line"
+    whose = {Kind.AUTHOR: "the author's ", Kind.REFERENCE: "reference ", Kind.RULE: ""}
+    said = [f"{whose[Kind(line.kind)]}{one_line(line.label)} {end}" for line, end in ends]
+    return f"{axes} {where}: {'; '.join(said)}."
+
+
+def verdict(finding: Finding) -> tuple[str, str]:
+    """Return a sign and words for how a claim came out."""
+    if finding.held is None:
+        return ("•", "observed") if finding.source is Source.OBSERVATION else ("?", "not measured")
+    return ("✓", "held") if finding.held else ("✗", "not held")
+
+
+def tally(findings: list[Finding]) -> str:
+    """Return how many claims held, in words."""
+    counts: dict[str, int] = {}
+    for finding in findings:
+        words = verdict(finding)[1]
+        counts[words] = counts.get(words, 0) + 1
+    order = ("held", "not held", "not measured", "observed")
+    return ", ".join(f"{counts[words]} {words}" for words in order if words in counts)
