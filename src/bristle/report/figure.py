@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
 
 from bristle.report.content import Kind, Line, Panel, Section
 from bristle.report.style import DOTTED, GRID, INK, MUTED, PAPER, Style, Styles, rule_of
-from bristle.report.words import number, one_line, seen
+from bristle.report.words import one_line, position, seen
 
 COLUMN, PAGE = 3.4, 7.1  # inches: the widths of one column and of a page in a two-column paper
 LONGEST_LABEL = 34
@@ -126,7 +126,7 @@ def section_files(section: Section, styles: Styles) -> tuple[bytes, bytes]:
 def panel_svg(panel: Panel, styles: Styles, *, salt: str) -> bytes:
     """Return one panel as SVG, without title, legend and background: the page has those as text."""
     with _settings(salt):
-        figure = Figure(figsize=(COLUMN, 2.35), layout="constrained")
+        figure = Figure(figsize=(3.0, 2.1), layout="constrained")
         _draw(figure.add_subplot(), panel, styles)
         _lay_out(figure)
         return _bare_svg(figure)
@@ -174,7 +174,7 @@ def _draw(axes: Axes, panel: Panel, styles: Styles) -> None:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
         elif max(abs(end) for end in axis.get_view_interval()) >= 10_000:
-            axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: position(value)))
     if panel.ylim is not None:
         low, high = panel.ylim
         room = 0 if panel.log_y else 0.02 * (high - low)  # so that a line along the edge is seen whole
@@ -223,7 +223,7 @@ def _legend_columns(labels: list[str], width: float) -> int:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Find room for all labels once; otherwise every file that is saved does it anew, which takes longer than drawing."""
+    """Find room for all labels, once: otherwise every file that is saved does it anew, and that takes long."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

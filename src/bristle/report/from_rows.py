@@ -11,7 +11,7 @@ from typing import Any
 
 import bristle
 from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
-from bristle.report.style import REFERENCES
+from bristle.report.style import REFERENCES, RULES
 from bristle.report.words import best_of, last_of, number, one_line
 
 Row = Mapping[str, Any]
@@ -134,7 +134,7 @@ def _section(name: str, figure: str, settings: dict[Setting, dict[str, Runs]]) -
 
 def _panel(title: str, runs: dict[str, Runs]) -> Panel:
     lines = []
-    for rule, run in runs.items():
+    for rule, run in sorted(runs.items(), key=_order):
         iterations = _shared_iterations(run)
         values = [[run[seed][at]["accuracy_mean"] for seed in run] for at in iterations]
         several = len(run) > 1
@@ -149,6 +149,13 @@ def _panel(title: str, runs: dict[str, Runs]) -> Panel:
             )
         )
     return Panel(title=title, lines=tuple(lines), xlabel="iteration", ylabel="accuracy", ylim=(0.0, 1.0))
+
+
+def _order(rule_and_run: tuple[str, Runs]) -> tuple[int, str]:
+    """Return where a rule stands: known ones in their order in every figure, then others, then references."""
+    rule = rule_and_run[0]
+    known = RULES.get(rule) or REFERENCES.get(rule)
+    return (known.rank if known else len(RULES), rule)
 
 
 def _shared_iterations(run: Runs) -> list[int]:
@@ -175,7 +182,7 @@ def _details(settings: dict[Setting, dict[str, Runs]], titles: dict[Setting, str
     }
     rows = []
     for setting, runs in settings.items():
-        for rule, run in runs.items():
+        for rule, run in sorted(runs.items(), key=_order):
             at = _shared_iterations(run)[-1]
             last = [rows[at] for rows in run.values()]
             means: list[str | float] = []

@@ -24,16 +24,21 @@ def one_line(text: str, *, longest: int | None = None) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as people write it: three decimals below one, else four digits and thousands apart."""
+    """Return a measured number as people write it: three decimals below ten, else four digits and thousands apart."""
+    if isinstance(value, int):
+        return f"{value:,}"
     if math.isnan(value):
         return "-"
-    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
-        return f"{int(value):,}"
     size = abs(value)
-    if size < 0.001 or size >= 1e15:
+    if 0 < size < 0.001 or size >= 1e15:
         return f"{value:.3g}"
-    decimals = 3 if size < 10 else max(0, 3 - int(math.log10(size)))
+    decimals = 3 if size < 10 else 0 if value.is_integer() else max(0, 3 - int(math.log10(size)))
     return f"{value:,.{decimals}f}"
+
+
+def position(value: float) -> str:
+    """Return a place on an axis: no more digits than it has."""
+    return f"{value:,g}" if abs(value) < 1e6 else number(float(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +81,12 @@ def seen(panel: Panel) -> str:
     """Return what a panel shows, for those who do not see it."""
     xs = [value for line in panel.lines for value in line.x]
     axes = f"Line chart of {one_line(panel.ylabel)} against {one_line(panel.xlabel)}"
-    axes += f" from {number(min(xs))} to {number(max(xs))}."
+    axes += f" from {position(min(xs))} to {position(max(xs))}."
     ends = [(line, last_of(line)) for line in panel.lines]
     if panel.better is not Better.NEITHER:
         ends.sort(key=lambda end: end[1].y, reverse=panel.better is Better.HIGHER)
     at = {end.x for _, end in ends}
-    where = f"At {number(at.pop())}" if len(at) == 1 else "At the end of each line"
+    where = f"At {position(at.pop())}" if len(at) == 1 else "At the end of each line"
     whose = {Kind.AUTHOR: "the author's ", Kind.REFERENCE: "reference ", Kind.RULE: ""}
     said = [f"{whose[Kind(line.kind)]}{one_line(line.label)} {end}" for line, end in ends]
     return f"{axes} {where}: {'; '.join(said)}."
