@@ -29,9 +29,10 @@ from bristle.report.words import one_line, position, seen
 
 COLUMN, PAGE = 3.4, 7.1  # inches: the widths of one column and of a page in a two-column paper
 LONGEST_LABEL = 34
+ELSEWHERE = b"'DejaVu Sans', Verdana, Arial, sans-serif"  # for readers of an SVG who lack the first; none is wider
 SETTINGS: Any = {  # matplotlib's own type for this names every setting there is
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],  # The first comes with matplotlib.
+    "font.sans-serif": ["DejaVu Sans"],  # It comes with matplotlib, so that every machine measures text alike.
     "font.size": 8,
     "axes.titlesize": 8.5,
     "axes.labelsize": 8,
@@ -120,13 +121,13 @@ def section_files(section: Section, styles: Styles) -> tuple[bytes, bytes]:
             "Description": " ".join(f"{one_line(panel.title)}: {seen(panel)}" for panel in panels),
         }
         figure.savefig(svg, format="svg", metadata=about | {"Date": None, "Creator": "bristle"})
-    return png.getvalue(), svg.getvalue()
+    return png.getvalue(), svg.getvalue().replace(b"'DejaVu Sans'", ELSEWHERE)
 
 
-def panel_svg(panel: Panel, styles: Styles, *, salt: str) -> bytes:
-    """Return one panel as SVG, without title, legend and background: the page has those as text."""
+def panel_svg(panel: Panel, styles: Styles, *, salt: str, width: float) -> bytes:
+    """Return one panel as SVG, so many inches wide, without title, legend and background: the page has those."""
     with _settings(salt):
-        figure = Figure(figsize=(3.0, 2.1), layout="constrained")
+        figure = Figure(figsize=(width, 0.68 * width), layout="constrained")
         _draw(figure.add_subplot(), panel, styles)
         _lay_out(figure)
         return _bare_svg(figure)

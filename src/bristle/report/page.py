@@ -78,7 +78,7 @@ def _colours(styles: Styles) -> str:
 def _contents(report: Report) -> str:
     items = ['<li><a href="#claims">Claims and findings</a></li>'] if _findings_of(report) else []
     for section in report.sections:
-        count = tally(list(section.findings))
+        count = tally([finding for finding in section.findings if finding.source is not Source.OBSERVATION])
         told = f" <span>({count})</span>" if count else ""
         items.append(f'<li><a href="#{_anchor(section)}">{_text(section.title)}</a>{told}</li>')
     items.append('<li><a href="#facts">How this was made</a></li>')
@@ -129,7 +129,7 @@ def section_part(section: Section, styles: Styles) -> str:
 
 def _finding(finding: Finding) -> str:
     source = "" if finding.source is Source.OBSERVATION else f" ({_text(finding.source)})"
-    told = f"{_text(finding.claim)} Measured: <strong>{_text(finding.measured)}</strong>"
+    told = f"{_text(finding.claim)}<br>Measured: <strong>{_text(finding.measured)}</strong>"
     return f'<li class="{verdict_class(finding)}">{verdict_span(finding)}{source}: {told}</li>'
 
 
@@ -137,8 +137,11 @@ def _figure(section: Section, styles: Styles) -> str:
     colours = styles.dark_of()
     entries = legend_entries(section.panels, styles)
     keys = [_key(label, style, colours, f"key-{section.name}-{place}") for place, (label, style) in enumerate(entries)]
-    panels = [_panel(panel, styles, f"panel-{section.name}-{place}") for place, panel in enumerate(section.panels)]
-    few = " few" if len(panels) in (1, 2, 4) else ""
+    few = len(section.panels) in (1, 2, 4)  # two columns instead of three
+    panels = [
+        _panel(panel, styles, f"panel-{section.name}-{place}", width=4.0 if few else 3.0)
+        for place, panel in enumerate(section.panels)
+    ]
     return "\n".join(
         [
             f'<figure role="group" aria-label="{_text(section.title)}: {len(panels)} '
@@ -146,7 +149,7 @@ def _figure(section: Section, styles: Styles) -> str:
             '<ul class="legend" aria-label="Legend">',
             *keys,
             "</ul>",
-            f'<div class="panels{few}">',
+            f'<div class="panels{" few" if few else ""}">',
             *panels,
             "</div>",
             "</figure>",
@@ -160,9 +163,11 @@ def _key(label: str, style: Style, colours: Mapping[str, str], prefix: str) -> s
     return f"<li>{sample}<span>{_text(label)}</span></li>"
 
 
-def _panel(panel: Panel, styles: Styles, name: str) -> str:
+def _panel(panel: Panel, styles: Styles, name: str, *, width: float) -> str:
     told = {"role": "img", "aria-label": seen(panel)}
-    drawn = inline(panel_svg(panel, styles, salt=name), prefix=name, colours=styles.dark_of(), attributes=told)
+    drawn = inline(
+        panel_svg(panel, styles, salt=name, width=width), prefix=name, colours=styles.dark_of(), attributes=told
+    )
     return f"<figure><figcaption>{_text(panel.title)}</figcaption>{drawn}</figure>"
 
 
