@@ -186,7 +186,7 @@ def report(
     """Look at results: figures (PNG and SVG) and one HTML page that needs nothing else, from any results files.
 
     Runs with the same figure name, attack, numbers and classes share a panel; seeds are averaged, with a band.
-    Needs matplotlib: pip install 'bristle[plots]'.
+    Needs matplotlib, which the extra named plots brings.
 
     Example: bristle report krum.jsonl bristle.jsonl --out report
     """

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+import bristle
 from bristle.apps.progress import patient_bar
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
@@ -20,7 +21,7 @@ Row = dict[str, Any]
 def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> list[Path]:
     """Write a report on the rows of JSON Lines files to a folder; return the paths that were written."""
     rows = [row for path in paths for row in read_rows(path)]
-    facts = [("Results files", ", ".join(path.name for path in paths))]
+    facts = [("Results files", ", ".join(path.name for path in paths)), ("Bristle", bristle.__version__)]
     report = report_of(rows, facts=facts, **({} if title is None else {"title": title}))
     with patient_bar("Drawing figures", console=Console(stderr=True)) as watched:
         return write(report, out, progress=watched)

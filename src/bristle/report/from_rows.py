@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-import bristle
 from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
 from bristle.report.words import best_of, last_of, number, one_line
@@ -84,7 +83,7 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
     seeds = sorted(
         {seed for settings in figures.values() for runs in settings.values() for run in runs.values() for seed in run}
     )
-    told = [*facts, ("Rows", number(count)), ("Seeds", ", ".join(map(str, seeds))), ("Bristle", bristle.__version__)]
+    told = [*facts, ("Rows", number(count)), ("Seeds", ", ".join(map(str, seeds)))]
     return Report(title=title, summary=_summary(figures, sections, len(seeds)), sections=sections, facts=tuple(told))
 
 
