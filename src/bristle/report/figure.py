@@ -87,8 +87,11 @@ def section_files(section: Section, styles: Styles) -> tuple[bytes, bytes]:
     entries = legend_entries(panels, styles)
     legend_columns = _legend_columns([label for label, _ in entries], width)
     legend_height = 0.19 * math.ceil(len(entries) / legend_columns) + 0.1
+    letters = int((width / columns - 0.45) / 0.084)  # that fit above a panel
+    titles = [textwrap.wrap(one_line(panel.title, longest=120), letters) for panel in panels]
+    title_lines = sum(max(map(len, titles[at : at + columns])) for at in range(0, len(titles), columns))
     with _settings(section.name):
-        height = rows * (width / columns * 0.62 + 0.55) + legend_height
+        height = rows * (width / columns * 0.62 + 0.4) + 0.15 * title_lines + legend_height
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
         grid = figure.subplots(rows, columns, squeeze=False)
         alike = len({(panel.ylabel, panel.ylim, panel.log_y) for panel in panels}) == 1
@@ -98,8 +101,7 @@ def section_files(section: Section, styles: Styles) -> tuple[bytes, bytes]:
                 axes.remove()
                 continue
             _draw(axes, panels[place], styles)
-            title = one_line(panels[place].title, longest=120)
-            axes.set_title(textwrap.fill(title, max(16, int(width / columns * 13.5))), loc="left", fontweight="bold")
+            axes.set_title("\n".join(titles[place]), loc="left", fontweight="bold")
             if alike and place % columns:
                 axes.set_ylabel("")
             if same_x and place + columns < len(panels):
@@ -206,7 +208,7 @@ def _handle(style: Style) -> Line2D:
         linestyle=(0, style.dash) if style.dash else "-",
         solid_capstyle="round",
         marker=style.marker or None,
-        markersize=3.4 + style.width,
+        markersize=(3.4 + style.width) * (1.7 if style.marker == "*" else 1),  # a star's body is small for its size
         markerfacecolor=PAPER if style.hollow else style.colour,
         markeredgecolor=style.colour if style.hollow or style.marker == "x" else PAPER,
         markeredgewidth=1.0 if style.hollow or style.marker == "x" else 0.5,
