@@ -59,7 +59,7 @@ def test_the_authors_line_has_the_rules_colour_and_dots() -> None:
     assert Styles.of([marked])[marked].colour == RULES["bristle"].colour
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(labels=st.lists(st.text(max_size=8), unique_by=lambda label: label.strip().lower(), max_size=12))
 def test_other_rules_differ_from_known_ones_and_from_each_other(labels: list[str]) -> None:
     lines = [line(label) for label in labels]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle.report import Line, Panel
@@ -30,6 +30,7 @@ def test_numbers_as_people_write_them(value: float, words: str) -> None:
     assert number(value) == words
 
 
+@settings(deadline=None)
 @given(value=st.floats(-1e300, 1e300))
 def test_a_number_in_words_is_near_the_number(value: float) -> None:
     assert float(number(value).replace(",", "")) == pytest.approx(value, rel=6e-3, abs=6e-4)
@@ -39,6 +40,7 @@ def test_positions() -> None:
     assert [position(value) for value in (0, 300, 300.0, 0.5, 2_500_000)] == ["0", "300", "300", "0.5", "2,500,000"]
 
 
+@settings(deadline=None)
 @given(text=st.text())
 def test_plain_text_can_be_written_anywhere(text: str) -> None:
     plain(text).encode("utf-8")
