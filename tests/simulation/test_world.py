@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bristle import attacks, rules
 from bristle.arrays import to_numpy
 from bristle.learning.oracle import accuracy_on
+from bristle.peer.wire_size import head_bytes
 from bristle.simulation import (
     Asynchrony,
     Edges,
@@ -25,7 +26,6 @@ from bristle.simulation import (
     Topology,
     World,
 )
-from bristle.simulation.wire_size import head_bytes
 
 CLASSES, FEATURES = 6, 24
 

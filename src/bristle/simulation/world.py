@@ -14,6 +14,7 @@ from bristle.learning.adam import HeadState
 from bristle.learning.metrics import Evaluation
 from bristle.learning.oracle import accuracy_on
 from bristle.peer.step import PeerState, Samples, step
+from bristle.peer.wire_size import head_bytes
 from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, Scene
 from bristle.simulation.asynchrony import Schedule
@@ -25,7 +26,6 @@ from bristle.simulation.rows_of import replaced, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
-from bristle.simulation.wire_size import head_bytes
 
 CHUNK_BYTES = 128 << 20
 """What the heads that a chunk of receivers hears may take, where each hears few of all."""

@@ -1,0 +1,280 @@
+"""Who the neighbours are: calls, handshakes, sessions, signs of life, and addresses handed on. No sockets, no clock."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+
+from bristle.network import handshake
+from bristle.network.addresses import Address, may_hand_on
+from bristle.network.budget import Bucket, Budgets
+from bristle.network.contacts import Contacts
+from bristle.network.counters import Tally
+from bristle.network.group import Group
+from bristle.network.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome
+from bristle.network.identity import Identity, key_id_of
+from bristle.network.limits import Limits
+from bristle.network.messages import MOST_PEERS, Peers, encode
+from bristle.network.neighbour import Call, Guest, Link
+from bristle.network.refusal import Refusal
+from bristle.network.session import SESSION_ID_BYTES, Session
+
+ANSWER_WITHIN = 5.0
+"""Seconds that a handshake may take."""
+
+MOST_GUESTS = 64
+FEW_PEERS = 4
+"""Addresses in each sign of life; at the start of a session there are as many as fit."""
+
+HELLOS_FOR_JOIN = 20
+"""A hello costs a hash, a join signatures: so many more hellos are allowed."""
+
+_FIRST_WORD_AGAIN = 0.5
+
+
+class Membership:
+    """Neighbours, and how peers become and stay them.
+
+    Parameters
+    ----------
+    identity, group, limits, tally
+        Who we are, whom we belong to, how much is too much, where to count.
+    send : callable
+        Sends a datagram to an address.
+    rng : Random
+        For samples and jitter; nothing secret.
+    entropy : callable
+        Returns so many bytes that nobody can guess.
+    seen : callable
+        Returns the newest sequence that came from a key id.
+    joined : callable
+        Is told of every neighbour who is new, or has begun anew.
+    left : callable
+        Is told of every neighbour who is let go.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        group: Group,
+        limits: Limits,
+        tally: Tally,
+        send: Callable[[Address, bytes], None],
+        rng: random.Random,
+        entropy: Callable[[int], bytes],
+        seen: Callable[[bytes], int],
+        joined: Callable[[Link, float], None],
+        left: Callable[[Link], None],
+    ) -> None:
+        self._identity, self._group, self._limits, self._tally = identity, group, limits, tally
+        self._send, self._rng, self._entropy = send, rng, entropy
+        self._seen, self._joined, self._left = seen, joined, left
+        self.contacts = Contacts(limits, rng)
+        self.links: dict[bytes, Link] = {}
+        self.sessions: dict[bytes, Link | Guest] = {}
+        self._guests: OrderedDict[bytes, Guest] = OrderedDict()
+        self._calls: dict[bytes, Call] = {}
+        self._cookies = CookieJar(entropy(32))
+        rate = limits.handshake_rate
+        self._joins = Budgets[Address](rate=rate, burst=rate)
+        self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
+        self._all_joins = Bucket(8 * rate, 32 * rate)
+        self._hellos_of_host = Budgets[str](rate=HELLOS_FOR_JOIN * rate, burst=2 * HELLOS_FOR_JOIN * rate)
+        self._all_hellos = Bucket(4 * HELLOS_FOR_JOIN * rate, 8 * HELLOS_FOR_JOIN * rate)
+
+    # Calls and handshakes
+
+    def call(self, address: Address, now: float) -> None:
+        """Say hello."""
+        nonce = self._entropy(handshake.NONCE_BYTES)
+        caller = Caller(self._identity, self._group, nonce=nonce, session_id=self._new_session_id())
+        self._calls[nonce] = Call(caller, address, now + ANSWER_WITHIN)
+        self._send(address, caller.hello())
+
+    def receive(self, address: Address, datagram: bytes, now: float) -> None:
+        """Take a handshake datagram."""
+        message = handshake.decode(datagram, self._group)
+        match message:
+            case Refusal():
+                self._tally.refuse(message)
+            case Hello():
+                self._on_hello(message, address, now)
+            case Cookie():
+                call = self._calls.get(message.nonce)
+                if call is None or call.address != address:
+                    self._tally.refuse(Refusal.UNKNOWN_SESSION)
+                else:
+                    self._send(address, call.caller.join(message.cookie))
+            case Join():
+                self._on_join(message, address, now)
+            case Welcome():
+                self._on_welcome(message, address, now)
+
+    def _on_hello(self, hello: Hello, address: Address, now: float) -> None:
+        if self._hellos_of_host.take(address[0], 1, now) and self._all_hellos.take(1, now):
+            self._send(address, handshake.encode_cookie(self._group, hello.nonce, self._cookies.make(address, now)))
+        else:
+            self._tally.refuse(Refusal.OVER_BUDGET)
+
+    def _on_join(self, join: Join, address: Address, now: float) -> None:
+        if not self._cookies.accepts(join.cookie, address, now):
+            self._tally.refuse(Refusal.STALE_COOKIE)
+            return
+        if not (
+            self._joins.take(address, 1, now)
+            and self._joins_of_host.take(address[0], 1, now)
+            and self._all_joins.take(1, now)
+        ):
+            self._tally.refuse(Refusal.OVER_BUDGET)
+            return
+        if join.key == self._identity.key:  # We called ourselves.
+            self.contacts.forget(address)
+            return
+        refusal = handshake.check_join(join, self._group)
+        if refusal is not None:
+            self._tally.refuse(refusal)
+            return
+        full = not self._has_room(key_id_of(join.key), address)
+        answer = handshake.answer_join(join, self._identity, self._group, session_id=self._new_session_id(), full=full)
+        if isinstance(answer, Refusal):
+            self._tally.refuse(answer)
+            return
+        session, welcome = answer
+        self._admit(Guest(session, join.key, address, full, caller=False, expires=now + ANSWER_WITHIN))
+        self._send(address, welcome)
+
+    def _on_welcome(self, welcome: Welcome, address: Address, now: float) -> None:
+        call = self._calls.get(welcome.nonce)
+        if call is None or call.address != address:
+            self._tally.refuse(Refusal.UNKNOWN_SESSION)
+            return
+        del self._calls[welcome.nonce]  # One signature is checked for each call, and no more.
+        session = call.caller.finish(welcome)
+        if isinstance(session, Refusal):
+            self._tally.refuse(session)
+        elif welcome.key == self._identity.key:
+            self.contacts.forget(address)
+        elif welcome.full or not self._has_room(key_id_of(welcome.key), address):
+            self.contacts.full(address, now)
+            self._admit(Guest(session, welcome.key, address, True, caller=True, expires=now + ANSWER_WITHIN))
+            self._send(address, session.seal(encode(self._word(key_id_of(welcome.key), address, MOST_PEERS))))
+        else:
+            self._establish(session, welcome.key, address, now)
+
+    def _admit(self, guest: Guest) -> None:
+        self._guests[guest.session.local] = guest
+        self.sessions[guest.session.local] = guest
+        if len(self._guests) > MOST_GUESTS:
+            self._dismiss(next(iter(self._guests.values())))
+
+    def _dismiss(self, guest: Guest) -> None:
+        self._guests.pop(guest.session.local, None)
+        if self.sessions.get(guest.session.local) is guest:
+            del self.sessions[guest.session.local]
+
+    def _new_session_id(self) -> bytes:
+        while (session_id := self._entropy(SESSION_ID_BYTES)) in self.sessions:
+            pass
+        return session_id
+
+    # Neighbours
+
+    def _has_room(self, key_id: bytes, address: Address) -> bool:
+        if key_id in self.links or len(self.links) < self._limits.neighbours:
+            return True
+        return self.contacts.is_named(address) and self._replaceable() is not None
+
+    def _replaceable(self) -> Link | None:
+        """Return a neighbour that gives way to one that the user named."""
+        others = [link for link in self.links.values() if not self.contacts.is_named(link.address)]
+        return self._rng.choice(others) if others else None
+
+    def confirm(self, guest: Guest, message: object, now: float) -> Link | None:
+        """Make a neighbour of a guest who has shown that it holds the session's keys, if there is room."""
+        self._dismiss(guest)
+        if not guest.full and self._has_room(key_id_of(guest.key), guest.address):
+            return self._establish(guest.session, guest.key, guest.address, now)
+        if isinstance(message, Peers):
+            self._learn(message, key_id_of(guest.key), guest.address, now)
+        if not guest.caller:
+            self._tally.refuse(Refusal.FULL)
+            word = self._word(key_id_of(guest.key), guest.address, MOST_PEERS)
+            self._send(guest.address, guest.session.seal(encode(word)))
+        return None
+
+    def _establish(self, session: Session, key: bytes, address: Address, now: float) -> Link:
+        key_id = key_id_of(key)
+        link = self.links.get(key_id)
+        if link is None:
+            if len(self.links) >= self._limits.neighbours and (other := self._replaceable()) is not None:
+                self.drop(other, now)
+            bucket = Bucket(self._limits.sender_rate, self._limits.sender_rate)
+            link = self.links[key_id] = Link(key, key_id, address, session, bucket, now, now)
+        else:
+            # The last session stays open for what is still under way in it.
+            if link.previous is not None:
+                self.sessions.pop(link.previous.local, None)
+            link.previous, link.session = link.session, session
+            if link.address != address:
+                self.contacts.lost(link.address, now)
+        link.address, link.last_heard, link.next_word = address, now, now + _FIRST_WORD_AGAIN
+        self.sessions[session.local] = link
+        self.contacts.connected(address, key_id, now)
+        self._send(address, session.seal(encode(self._word(key_id, address, MOST_PEERS))))
+        self._joined(link, now)
+        return link
+
+    def drop(self, link: Link, now: float) -> None:
+        """Let a neighbour go; its address is tried again."""
+        del self.links[link.key_id]
+        for session in (link.session, link.previous):
+            if session is not None:
+                self.sessions.pop(session.local, None)
+        self.contacts.lost(link.address, now)
+        self._left(link)
+
+    # Signs of life
+
+    def _word(self, key_id: bytes, address: Address, most: int) -> Peers:
+        others = [
+            (other.key_id, other.address)
+            for other in self.links.values()
+            if other.key_id != key_id and may_hand_on(other.address, address)
+        ]
+        return Peers(self._seen(key_id), tuple(self._rng.sample(others, min(most, len(others)))))
+
+    def heard(self, link: Link, peers: Peers, now: float) -> None:
+        """Take a neighbour's sign of life."""
+        self._learn(peers, link.key_id, link.address, now)
+
+    def _learn(self, peers: Peers, source: bytes, where: Address, now: float) -> None:
+        for key_id, address in peers.others:
+            if key_id == self._identity.key_id or key_id in self.links:
+                continue
+            if not may_hand_on(address, where):
+                self._tally.refuse(Refusal.BAD_ADDRESS)
+            elif not self.contacts.hand_on(address, source, now):
+                self._tally.refuse(Refusal.OVER_BUDGET)
+
+    def tick(self, now: float) -> None:
+        """Call who is due, show signs of life, and let go of the silent."""
+        for link in list(self.links.values()):
+            if now - link.last_heard > self._limits.silence:
+                self.drop(link, now)
+        for link in self.links.values():
+            if now >= link.next_word:
+                wait = (
+                    self._limits.keepalive * self._rng.uniform(0.75, 1.0) if link.session.heard else _FIRST_WORD_AGAIN
+                )
+                link.next_word = now + wait
+                self._send(link.address, link.session.seal(encode(self._word(link.key_id, link.address, FEW_PEERS))))
+        for nonce, call in list(self._calls.items()):
+            if now > call.expires:
+                del self._calls[nonce]
+        for guest in list(self._guests.values()):
+            if now > guest.expires:
+                self._dismiss(guest)
+        for address in self.contacts.due(now, named_only=len(self.links) >= self._limits.neighbours):
+            self.call(address, now)

@@ -1,0 +1,81 @@
+"""What is known of a neighbour: for the user, and for the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bristle.network.addresses import Address
+from bristle.network.budget import Bucket
+from bristle.network.handshake import Caller
+from bristle.network.receiving import Incoming
+from bristle.network.sending import Outgoing, Path
+from bristle.network.session import Session
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A peer that heads are exchanged with.
+
+    Parameters
+    ----------
+    key_id : bytes
+        Its name.
+    address : (str, int)
+        Where it is.
+    last_heard : float
+        Seconds since it last showed a sign of life.
+    delay : float, optional
+        Round-trip time, seconds, as far as it has been measured.
+    heads_in : int
+        Heads that came from it.
+    """
+
+    key_id: bytes
+    address: Address
+    last_heard: float
+    delay: float | None
+    heads_in: int
+
+
+@dataclass
+class Link:
+    """A neighbour, as the protocol keeps it."""
+
+    key: bytes = field(repr=False)
+    key_id: bytes
+    address: Address
+    session: Session
+    bucket: Bucket
+    last_heard: float
+    next_word: float
+    previous: Session | None = None
+    path: Path = field(default_factory=Path)
+    outgoing: Outgoing | None = None
+    incoming: Incoming | None = None
+    reliable: bool = True
+    heads_in: int = 0
+
+    def seen_by_user(self, now: float) -> Neighbour:
+        """Return what the user gets to see."""
+        return Neighbour(self.key_id, self.address, max(0.0, now - self.last_heard), self.path.delay, self.heads_in)
+
+
+@dataclass
+class Guest:
+    """A session that has not become a neighbour: not confirmed yet, or there is no room."""
+
+    session: Session
+    key: bytes
+    address: Address
+    full: bool
+    caller: bool
+    expires: float
+
+
+@dataclass
+class Call:
+    """A handshake that we began."""
+
+    caller: Caller
+    address: Address
+    expires: float

@@ -1,0 +1,218 @@
+"""Heads that go out: signed once, sent to every neighbour at the pace that it takes. No sockets, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bristle.network.addresses import is_loopback
+from bristle.network.budget import Bucket
+from bristle.network.counters import Tally
+from bristle.network.encoding import PLAIN, ZLIB, encode_head
+from bristle.network.group import Group
+from bristle.network.identity import Identity
+from bristle.network.limits import Limits
+from bristle.network.manifest import Manifest, claims_extension, digests_of, encode_manifest
+from bristle.network.messages import MOST_UNITS, Acknowledgement
+from bristle.network.neighbour import Link
+from bristle.network.sending import Outgoing
+from bristle.peer.wire_size import Encoding, piece_bytes
+
+LARGEST_SEQUENCE = 2**63
+_QUANTUM = 4
+_SLOWNESS = 4.0
+_GRACE = 0.1
+
+
+@dataclass(frozen=True)
+class Share:
+    """A head that is being shared: signed once, the same for all neighbours."""
+
+    sequence: int
+    signed: bytes
+    body: bytes
+    started: float
+
+
+class Outbox:
+    """Shares the own head with all neighbours.
+
+    Parameters
+    ----------
+    identity, group, limits, tally
+        Who we are, whom we belong to, how much is too much, where to count.
+    send : callable
+        Seals a message for a neighbour and sends it.
+    sequence : int
+        The first head's; above those of earlier runs, as the time in milliseconds is.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        group: Group,
+        limits: Limits,
+        tally: Tally,
+        send: Callable[[Link, bytes], None],
+        sequence: int,
+    ) -> None:
+        self._identity, self._group, self._limits, self._tally = identity, group, limits, tally
+        self._send = send
+        self._next_sequence = sequence
+        self._pace = Bucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
+        self._share: Share | None = None
+        self._awaited: list[Outgoing] = []
+        self._half_after: float | None = None
+        self.ended = 0
+
+    def share(
+        self,
+        head: NDArray[np.floating],
+        links: Iterable[Link],
+        *,
+        iteration: int,
+        claims: NDArray[np.bool_] | None,
+        encoding: Encoding,
+        compress: bool,
+        now: float,
+    ) -> None:
+        """Sign a head and send it to neighbours; what was still on its way is superseded."""
+        if head.shape != self._group.shape:
+            raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
+        if claims is not None and claims.shape != (self._group.shape[0],):
+            raise ValueError(
+                f"claims have one value for each of {self._group.shape[0]} classes, not shape {claims.shape}"
+            )
+        body = encode_head(head, encoding=encoding, compress=compress)
+        if len(body) > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
+            raise ValueError(
+                f"the head takes {len(body)} bytes, too many for datagrams of {self._limits.datagram} bytes"
+            )
+        manifest = Manifest(
+            group=self._group.id,
+            sender=self._identity.key_id,
+            sequence=self._next_sequence,
+            iteration=iteration,
+            encoding=encoding,
+            compression=ZLIB if compress else PLAIN,
+            classes=self._group.shape[0],
+            features=self._group.shape[1],
+            body=len(body),
+            digests=digests_of(body),
+            extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
+        )
+        self._share = Share(self._next_sequence, encode_manifest(manifest, self._identity), body, now)
+        self._next_sequence += 1
+        links = list(links)
+        self._awaited = []
+        self._half_after = None
+        for link in links:
+            outgoing = self._begin(link, now)
+            if link.reliable:
+                self._awaited.append(outgoing)
+        self.pump(links, now)
+
+    def _begin(self, link: Link, now: float) -> Outgoing:
+        assert self._share is not None
+        self._end(link)
+        datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
+        link.outgoing = Outgoing(
+            sequence=self._share.sequence,
+            signed=self._share.signed,
+            body=self._share.body,
+            piece_size=piece_bytes(datagram),
+            path=link.path,
+            now=now,
+            patience=self._limits.patience,
+        )
+        return link.outgoing
+
+    def _end(self, link: Link) -> None:
+        """Count what became of the last head, and let go of it."""
+        outgoing, link.outgoing = link.outgoing, None
+        if outgoing is None:
+            return
+        self.ended += 1
+        self._tally.retransmissions += outgoing.retransmissions
+        if outgoing.delivered:
+            self._tally.heads_out += 1
+            link.reliable = True
+        else:
+            self._tally.heads_given_up += 1
+            outgoing.failed = True
+
+    def joined(self, link: Link, now: float) -> None:
+        """Let a neighbour who is new, or has begun anew, have the newest head."""
+        if self._share is not None:
+            self._begin(link, now)
+            self.pump([link], now)
+
+    def left(self, link: Link) -> None:
+        """Let go of what was on its way to a neighbour."""
+        self._end(link)
+
+    def pump(self, links: Iterable[Link], now: float) -> None:
+        """Send what windows and pace allow, to everybody in turn."""
+        ready = [link for link in links if link.outgoing is not None]
+        while ready:
+            still = []
+            for link in ready:
+                outgoing = link.outgoing
+                for _ in range(_QUANTUM):
+                    if outgoing is None or not outgoing.ready():
+                        break
+                    if self._pace.available(now) <= 0:
+                        return
+                    message = outgoing.next(now)
+                    self._pace.tokens -= len(message)
+                    self._send(link, message)
+                else:
+                    still.append(link)
+            ready = still
+
+    def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> None:
+        """Take an acknowledgement; what it makes room for is sent."""
+        if link.outgoing is None:
+            return
+        link.outgoing.acknowledged(news, now)
+        if link.outgoing.over:
+            self._end(link)
+        else:
+            self.pump([link], now)
+
+    def settled(self, now: float) -> bool:
+        """Tell whether the last share has left: every neighbour has it or it was given up.
+
+        Stragglers are not waited for: neighbours that let the last head fail, and, once half of them have it, those that
+        take four times as long as that half did.
+        """
+        if self._share is None or all(outgoing.over for outgoing in self._awaited):
+            return True
+        arrived = sum(outgoing.delivered for outgoing in self._awaited)
+        elapsed = now - self._share.started
+        if self._half_after is None and 2 * arrived >= len(self._awaited):
+            self._half_after = elapsed
+        return self._half_after is not None and elapsed > _SLOWNESS * self._half_after + _GRACE
+
+    def told(self, seen: int) -> None:
+        """Learn that a neighbour has heads of ours, from before a restart, that are ahead of our clock."""
+        if self._next_sequence <= seen < LARGEST_SEQUENCE:
+            self._next_sequence = seen + 1
+
+    def tick(self, links: list[Link], now: float) -> bool:
+        """Send again, give up; tell whether anything is still on its way."""
+        busy = False
+        for link in links:
+            if link.outgoing is not None:
+                link.outgoing.tick(now)
+                if link.outgoing.over:
+                    link.reliable = False
+                    self._end(link)
+                else:
+                    busy = True
+        self.pump(links, now)
+        return busy

@@ -1,0 +1,31 @@
+"""Why something that came from outside was not taken: one word for each reason, counted and shown."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Refusal(StrEnum):
+    """What a decoder answers instead of a value; also the key under which refusals are counted."""
+
+    MALFORMED = "malformed"
+    VERSION = "unknown version"
+    WRONG_GROUP = "wrong group"
+    NOT_A_MEMBER = "not a member"
+    STALE_COOKIE = "stale cookie"
+    BAD_SIGNATURE = "bad signature"
+    FORGED_SENDER = "forged sender"
+    UNKNOWN_SESSION = "unknown session"
+    NOT_SEALED = "not sealed by this session"
+    REPLAY = "replay"
+    WRONG_SHAPE = "wrong shape"
+    OVERSIZE = "oversize"
+    BOMB = "decompression bomb"
+    BAD_BODY = "body does not decode"
+    BAD_DIGEST = "chunk does not match its digest"
+    NOT_FINITE = "not finite"
+    OVER_BUDGET = "over budget"
+    NO_MEMORY = "no memory left for it"
+    TOO_SLOW = "transfer too slow"
+    FULL = "no room for another neighbour"
+    BAD_ADDRESS = "address not fit to contact"

@@ -1,0 +1,113 @@
+"""How many bytes a head takes on the wire, by arithmetic alone: the network is built from these numbers, and the simulator
+counts with them.
+
+`docs/wire-format.md` says what the bytes are.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Encoding = Literal["float32", "float16", "int8"]
+
+DATAGRAM = 1232
+"""Largest UDP payload that fits through every path that carries IPv6 (1280 bytes less IPv6 and UDP headers)."""
+
+LARGEST_DATAGRAM = 8192
+"""Largest UDP payload that is used on loopback, and that is looked at when it comes in."""
+
+SEAL = 29
+"""Around every sealed message: kind 1, session 4, nonce 8, tag 16."""
+
+PIECE_HEADER = 11
+"""Before a piece's bytes: kind 1, sequence 8, index 2."""
+
+ENVELOPE = 3
+"""Before a manifest: kind 1, size of a piece 2."""
+
+MANIFEST = 140
+"""A manifest without digests and extensions: fields 76, signature 64."""
+
+DIGEST = 16
+"""Of a chunk."""
+
+SMALLEST_CHUNK = 4096
+MOST_CHUNKS = 32
+
+EXTENSION_HEADER = 4
+"""Before an extension's value: type 2, length 2."""
+
+ACKNOWLEDGEMENT = 11
+"""One without a bitmap, as all are when nothing is lost or reordered: kind 1, sequence 8, base 2."""
+
+ACKNOWLEDGE_EVERY = 16
+"""Units (manifest and pieces) after which a receiver acknowledges; it always does after the last."""
+
+VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2, "int8": 1}
+SCALE_BYTES = 4
+
+
+def raw_bytes(classes: int, features: int, encoding: Encoding) -> int:
+    """Return the size of a head before compression: bytes per value times C D, and 4 C for the scales of int8."""
+    scales = SCALE_BYTES * classes if encoding == "int8" else 0
+    return VALUE_BYTES[encoding] * classes * features + scales
+
+
+def chunk_bytes(body: int) -> int:
+    """Return the size of the chunks that a body is digested in: 4096 bytes, or as many as make 32 chunks."""
+    return max(SMALLEST_CHUNK, -(-body // MOST_CHUNKS))
+
+
+def chunk_count(body: int) -> int:
+    """Return how many chunks a body has."""
+    return -(-body // chunk_bytes(body))
+
+
+def piece_bytes(datagram: int = DATAGRAM) -> int:
+    """Return how many bytes of a body fit into one datagram."""
+    return datagram - SEAL - PIECE_HEADER
+
+
+def manifest_bytes(body: int, extensions: int = 0) -> int:
+    """Return the size of a manifest for a body, with so many bytes of extensions, their headers included."""
+    return MANIFEST + DIGEST * chunk_count(body) + extensions
+
+
+def claims_bytes(classes: int) -> int:
+    """Return the size of the extension that carries claims: its header and a bit for each class."""
+    return EXTENSION_HEADER + -(-classes // 8)
+
+
+def head_bytes(
+    classes: int,
+    features: int,
+    *,
+    encoding: Encoding = "float32",
+    body: int | None = None,
+    claims: bool = False,
+    datagram: int = DATAGRAM,
+) -> int:
+    """Return the UDP payload, in both directions, of one head sent to one peer over a path that loses nothing.
+
+    body + 40 p + manifest + 40 a, for p = ⌈body / (datagram - 40)⌉ pieces and a = ⌈(p + 1) / 16⌉ acknowledgements.
+
+    Parameters
+    ----------
+    classes, features : int
+        The head's shape.
+    encoding : str
+        How values are written.
+    body : int, optional
+        The size after compression; by default there is none.
+    claims : bool
+        Whether the sender says which classes it knows first-hand.
+    datagram : int
+        Largest UDP payload on the path.
+    """
+    size = raw_bytes(classes, features, encoding) if body is None else body
+    pieces = -(-size // piece_bytes(datagram))
+    manifest = manifest_bytes(size, claims_bytes(classes) if claims else 0)
+    acknowledgements = -(-(pieces + 1) // ACKNOWLEDGE_EVERY)
+    return (
+        size + pieces * (SEAL + PIECE_HEADER) + manifest + SEAL + ENVELOPE + acknowledgements * (SEAL + ACKNOWLEDGEMENT)
+    )
