@@ -1,8 +1,8 @@
 """How two peers begin: hello, cookie, join, welcome.
 
 The side that is called spends nothing, and gives nothing away, before the caller has shown that it receives at its
-address (cookie), has the key that it says (signature) and belongs to the group (proof, list of members). Both contribute
-fresh X25519 keys, so that sessions of the past stay closed when an identity is stolen.
+address (cookie), has the key that it says (signature) and belongs to the group (proof, list of members). Both
+contribute fresh X25519 keys, so that sessions of the past stay closed when an identity is stolen.
 """
 
 from __future__ import annotations

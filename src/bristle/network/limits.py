@@ -27,8 +27,7 @@ class Limits:
     sender_rate : float
         Bytes a second that one neighbour may send.
     handshake_rate : float
-        Handshake messages a second that one source address may send; one host, four times, and all together, eight times
-        as many.
+        Joins a second that one source address may cost us; a host, four times, and all together, eight times as many.
     datagram, loopback_datagram : int
         Largest UDP payload. The first fits through every path that carries IPv6; loopback has no such limits.
     keepalive, silence : float

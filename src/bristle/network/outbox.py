@@ -81,12 +81,11 @@ class Outbox:
         now: float,
     ) -> None:
         """Sign a head and send it to neighbours; what was still on its way is superseded."""
+        classes, features = self._group.shape
         if head.shape != self._group.shape:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
-        if claims is not None and claims.shape != (self._group.shape[0],):
-            raise ValueError(
-                f"claims have one value for each of {self._group.shape[0]} classes, not shape {claims.shape}"
-            )
+        if claims is not None and claims.shape != (classes,):
+            raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
         body = encode_head(head, encoding=encoding, compress=compress)
         if len(body) > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
             raise ValueError(
@@ -99,8 +98,8 @@ class Outbox:
             iteration=iteration,
             encoding=encoding,
             compression=ZLIB if compress else PLAIN,
-            classes=self._group.shape[0],
-            features=self._group.shape[1],
+            classes=classes,
+            features=features,
             body=len(body),
             digests=digests_of(body),
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
@@ -187,8 +186,8 @@ class Outbox:
     def settled(self, now: float) -> bool:
         """Tell whether the last share has left: every neighbour has it or it was given up.
 
-        Stragglers are not waited for: neighbours that let the last head fail, and, once half of them have it, those that
-        take four times as long as that half did.
+        Stragglers are not waited for: neighbours that let the last head fail, and, once half of them have it, those
+        that take four times as long as that half did.
         """
         if self._share is None or all(outgoing.over for outgoing in self._awaited):
             return True

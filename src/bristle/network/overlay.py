@@ -119,7 +119,7 @@ class Overlay:
         self._tick()
 
     async def _resolve(self) -> None:
-        """Turn known names into addresses; one that cannot be resolved now is asked for again, for as long as it takes."""
+        """Turn known names into addresses; one that is not known now is asked for again, for as long as it takes."""
         loop = asyncio.get_running_loop()
         family, unresolved = self._endpoint.family, list(self._known)
         wait = 1.0
@@ -198,7 +198,9 @@ class Overlay:
         encoding: Encoding = "float32",
         compress: bool = True,
     ) -> None:
-        """Share a head with all neighbours, and with those who come before the next; an older one still in flight is dropped.
+        """Share a head with all neighbours, and with those who come before the next.
+
+        It replaces an older one that is still in flight.
 
         Parameters
         ----------

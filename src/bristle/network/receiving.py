@@ -1,7 +1,7 @@
 """One head coming in from one neighbour: what is there, what to acknowledge, and when to stop waiting.
 
-No sockets and no clock: time comes in as an argument. Nothing is kept that the manifest, or, before it is there, a small
-bound does not allow.
+No sockets and no clock: time comes in as an argument. Nothing is kept that the manifest, or, before it is there, a
+small bound does not allow.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Incoming:
         self._base = 0
 
     def begin(self, manifest: Manifest, piece_size: int, now: float) -> None:
-        """Take the manifest: from now on it is known what to expect, and what came early and does not fit it is dropped."""
+        """Take the manifest: now it is known what to expect, and what came early and does not fit is dropped."""
         if self.manifest is None:
             self.manifest = manifest
             self._piece_size = piece_size

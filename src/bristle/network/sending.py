@@ -1,8 +1,8 @@
 """One head on its way to one neighbour: what to send, what to send again, and when to give up.
 
-No sockets and no clock: time comes in as an argument. A unit is the manifest (0) or a piece of the body (1, 2, ...). A unit
-counts as lost when one that was sent a good while later has arrived (as RACK does for TCP, RFC 8985); when nothing is heard for
-longer than it should take, some units are sent again to get an answer.
+No sockets and no clock: time comes in as an argument. A unit is the manifest (0) or a piece of the body (1, 2, ...). It
+counts as lost when one that was sent a good while later has arrived (as RACK does for TCP, RFC 8985); when nothing is
+heard for longer than it should take, some units are sent again to get an answer.
 """
 
 from __future__ import annotations

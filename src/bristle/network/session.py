@@ -1,4 +1,4 @@
-"""A session: what two peers say to each other after a handshake is sealed (ChaCha20-Poly1305), and nothing counts twice."""
+"""A session: what peers say to each other after a handshake is sealed (ChaCha20-Poly1305) and counts once."""
 
 from __future__ import annotations
 

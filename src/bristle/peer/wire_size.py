@@ -1,7 +1,7 @@
-"""How many bytes a head takes on the wire, by arithmetic alone: the network is built from these numbers, and the simulator
-counts with them.
+"""How many bytes a head takes on the wire, by arithmetic alone.
 
-`docs/wire-format.md` says what the bytes are.
+The network is built from these numbers, and the simulator counts with them. `docs/wire-format.md` says what the bytes
+are.
 """
 
 from __future__ import annotations
