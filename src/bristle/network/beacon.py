@@ -65,8 +65,6 @@ class Beacon(asyncio.DatagramProtocol):
         found: Callable[[Address], None],
         refused: Callable[[Refusal], None],
     ) -> None:
-        if ipaddress.ip_address(listening[0]).version != 4:
-            raise ValueError(f"the beacon needs IPv4, which {listening[0]} is not; name a known address instead")
         self._group, self._port, self._listening = group, port, listening
         self._found, self._refused = found, refused
         self._transport: asyncio.DatagramTransport | None = None

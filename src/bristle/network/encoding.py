@@ -36,7 +36,8 @@ def encode_head(head: NDArray[Any], *, encoding: Encoding, compress: bool) -> by
         raise ValueError(f"encoding must be one of {', '.join(ENCODING_CODES)}, not {encoding!r}")
     if head.ndim != 2:
         raise ValueError(f"a head has two axes, classes and features, not shape {head.shape}")
-    values = np.asarray(head, dtype="<f4")
+    with np.errstate(over="ignore"):
+        values = np.asarray(head, dtype="<f4")
     if not np.isfinite(values).all():
         raise ValueError("the head holds values that are not finite; they would be refused by every peer")
     raw = _encode_int8(values) if encoding == "int8" else _encode_float(values, encoding)
@@ -56,6 +57,8 @@ def _encode_int8(values: Head) -> bytes:
     # The smallest scale is a normal number, so that dividing by it neither overflows nor loses the value.
     largest: Head = np.abs(values).max(axis=1, keepdims=True)
     scales = np.maximum(largest / _STEPS, np.finfo(np.float32).tiny).astype(_FLOATS["float32"])
+    with np.errstate(over="ignore"):  # Rounded up, the largest number's scale would lead beyond it.
+        scales = np.where(np.isfinite(scales * _STEPS), scales, np.nextafter(scales, 0, dtype=np.float32))
     steps: NDArray[np.int8] = np.clip(np.rint(values / scales), -_STEPS, _STEPS).astype(np.int8)
     return bytes(scales.tobytes()) + steps.tobytes()
 

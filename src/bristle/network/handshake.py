@@ -24,7 +24,11 @@ HELLO, COOKIE, JOIN, WELCOME = range(1, 5)
 NONCE_BYTES = 16
 COOKIE_BYTES = 16
 EPHEMERAL_BYTES = 32
+ALONE = 1
+"""A join's flag: the caller has no neighbours."""
+
 FULL = 1
+"""A welcome's flag: there is no room."""
 
 _IPV8 = b"\x00\x02"
 PREFIX_BYTES = len(_IPV8) + GROUP_ID_BYTES
@@ -32,7 +36,7 @@ PREFIX_BYTES = len(_IPV8) + GROUP_ID_BYTES
 _HELLO = struct.Struct(f">BB{NONCE_BYTES}s24x")
 _COOKIE = struct.Struct(f">B{NONCE_BYTES}s{COOKIE_BYTES}s")
 _JOIN = struct.Struct(
-    f">BB{COOKIE_BYTES}s{NONCE_BYTES}s{KEY_BYTES}s{EPHEMERAL_BYTES}s{SESSION_ID_BYTES}s{PROOF_BYTES}s{SIGNATURE_BYTES}s"
+    f">BBB{COOKIE_BYTES}s{NONCE_BYTES}s{KEY_BYTES}s{EPHEMERAL_BYTES}s{SESSION_ID_BYTES}s{PROOF_BYTES}s{SIGNATURE_BYTES}s"
 )
 _WELCOME = struct.Struct(
     f">BBB{NONCE_BYTES}s{KEY_BYTES}s{EPHEMERAL_BYTES}s{SESSION_ID_BYTES}s{PROOF_BYTES}s{SIGNATURE_BYTES}s"
@@ -68,8 +72,9 @@ class Cookie:
 
 @dataclass(frozen=True)
 class Join:
-    """The caller says who it is, and shows that it belongs here."""
+    """The caller says who it is, and shows that it belongs here. With `alone`: it has no neighbours."""
 
+    alone: bool
     cookie: bytes
     nonce: bytes
     key: bytes
@@ -120,8 +125,8 @@ def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | R
     if kind == HELLO:
         return Hello(fields[1])
     if kind == JOIN:
-        _, cookie, nonce, key, ephemeral, session_id, proof, _ = fields
-        return Join(cookie, nonce, key, ephemeral, session_id, proof, datagram)
+        _, flags, cookie, nonce, key, ephemeral, session_id, proof, _ = fields
+        return Join(bool(flags & ALONE), cookie, nonce, key, ephemeral, session_id, proof, datagram)
     _, flags, nonce, key, ephemeral, session_id, proof, _ = fields
     return Welcome(bool(flags & FULL), nonce, key, ephemeral, session_id, proof, datagram)
 
@@ -171,16 +176,17 @@ class Caller:
         """Return the first datagram."""
         return encode_hello(self.group, self.nonce)
 
-    def join(self, cookie: bytes) -> bytes:
+    def join(self, cookie: bytes, *, alone: bool) -> bytes:
         """Return the answer to a cookie. The fresh key is made once, and only for somebody who answers."""
+        flags = ALONE if alone else 0
         if self._ephemeral is None:
             self._ephemeral = PrivateKey.generate(CURVE)
         ephemeral = self._ephemeral.get_crypt_pk()
-        challenge = cookie + self.nonce + self.identity.key + ephemeral + self.session_id
+        challenge = bytes([flags]) + cookie + self.nonce + self.identity.key + ephemeral + self.session_id
         proof = self.group.prove(_JOIN_DOMAIN, challenge)
         signature = self.identity.sign(_JOIN_DOMAIN + self.group.id + challenge + proof)
         fields = (cookie, self.nonce, self.identity.key, ephemeral, self.session_id, proof, signature)
-        self._join = prefix_of(self.group) + _JOIN.pack(JOIN, VERSION, *fields)
+        self._join = prefix_of(self.group) + _JOIN.pack(JOIN, VERSION, flags, *fields)
         return self._join
 
     def finish(self, welcome: Welcome) -> Session | Refusal:
@@ -207,7 +213,8 @@ def check_join(join: Join, group: Group) -> Refusal | None:
     key_id = key_id_of(join.key)
     if not group.admits(key_id):
         return Refusal.NOT_A_MEMBER
-    challenge = join.cookie + join.nonce + join.key + join.ephemeral + join.session_id
+    start = PREFIX_BYTES + 2  # Kind and version are no part of it.
+    challenge = join.datagram[start : -PROOF_BYTES - SIGNATURE_BYTES]
     if not group.proven(join.proof, _JOIN_DOMAIN, challenge):
         return Refusal.NOT_A_MEMBER
     signed = _JOIN_DOMAIN + group.id + challenge + join.proof

@@ -49,7 +49,7 @@ class Limits:
     loopback_datagram: int = LARGEST_DATAGRAM
     keepalive: float = 5.0
     silence: float = 20.0
-    patience: float = 3.0
+    patience: float = 5.0
     retry: float = 0.5
     longest_retry: float = 30.0
 

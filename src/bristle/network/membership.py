@@ -15,9 +15,10 @@ from bristle.network.group import Group
 from bristle.network.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome
 from bristle.network.identity import Identity, key_id_of
 from bristle.network.limits import Limits
-from bristle.network.messages import MOST_PEERS, Peers, encode
+from bristle.network.messages import MOST_PEERS, Leave, Peers, encode
 from bristle.network.neighbour import Call, Guest, Link
 from bristle.network.refusal import Refusal
+from bristle.network.sending import Path
 from bristle.network.session import SESSION_ID_BYTES, Session
 
 ANSWER_WITHIN = 5.0
@@ -82,6 +83,7 @@ class Membership:
         self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
         self._all_joins = Bucket(8 * rate, 32 * rate)
         self._hellos_of_host = Budgets[str](rate=HELLOS_FOR_JOIN * rate, burst=2 * HELLOS_FOR_JOIN * rate)
+        self._mercy = Bucket(1 / limits.keepalive, 1)
         self._all_hellos = Bucket(4 * HELLOS_FOR_JOIN * rate, 8 * HELLOS_FOR_JOIN * rate)
 
     # Calls and handshakes
@@ -90,7 +92,7 @@ class Membership:
         """Say hello."""
         nonce = self._entropy(handshake.NONCE_BYTES)
         caller = Caller(self._identity, self._group, nonce=nonce, session_id=self._new_session_id())
-        self._calls[nonce] = Call(caller, address, now + ANSWER_WITHIN)
+        self._calls[nonce] = Call(caller, address, now)
         self._send(address, caller.hello())
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
@@ -106,7 +108,8 @@ class Membership:
                 if call is None or call.address != address:
                     self._tally.refuse(Refusal.UNKNOWN_SESSION)
                 else:
-                    self._send(address, call.caller.join(message.cookie))
+                    call.joined = now
+                    self._send(address, call.caller.join(message.cookie, alone=not self.links))
             case Join():
                 self._on_join(message, address, now)
             case Welcome():
@@ -137,12 +140,16 @@ class Membership:
             self._tally.refuse(refusal)
             return
         full = not self._has_room(key_id_of(join.key), address)
+        if full and join.alone and self._mercy.take(1, now) and (other := self._replaceable(called=False)) is not None:
+            # Else those who come late to a group of crowded peers would stay alone for ever.
+            self.send_away(other, now)
+            full = False
         answer = handshake.answer_join(join, self._identity, self._group, session_id=self._new_session_id(), full=full)
         if isinstance(answer, Refusal):
             self._tally.refuse(answer)
             return
         session, welcome = answer
-        self._admit(Guest(session, join.key, address, full, caller=False, expires=now + ANSWER_WITHIN))
+        self._admit(Guest(session, join.key, address, full, caller=False, began=now))
         self._send(address, welcome)
 
     def _on_welcome(self, welcome: Welcome, address: Address, now: float) -> None:
@@ -158,10 +165,10 @@ class Membership:
             self.contacts.forget(address)
         elif welcome.full or not self._has_room(key_id_of(welcome.key), address):
             self.contacts.full(address, now)
-            self._admit(Guest(session, welcome.key, address, True, caller=True, expires=now + ANSWER_WITHIN))
+            self._admit(Guest(session, welcome.key, address, True, caller=True, began=now))
             self._send(address, session.seal(encode(self._word(key_id_of(welcome.key), address, MOST_PEERS))))
         else:
-            self._establish(session, welcome.key, address, now)
+            self._establish(session, welcome.key, address, now, now - call.joined)
 
     def _admit(self, guest: Guest) -> None:
         self._guests[guest.session.local] = guest
@@ -186,16 +193,20 @@ class Membership:
             return True
         return self.contacts.is_named(address) and self._replaceable() is not None
 
-    def _replaceable(self) -> Link | None:
-        """Return a neighbour that gives way to one that the user named."""
-        others = [link for link in self.links.values() if not self.contacts.is_named(link.address)]
+    def _replaceable(self, *, called: bool = True) -> Link | None:
+        """Return a neighbour that gives way: none that the user named, and perhaps none that we called ourselves."""
+        others = [
+            link
+            for link in self.links.values()
+            if not self.contacts.is_named(link.address) and (called or not link.session.initiator)
+        ]
         return self._rng.choice(others) if others else None
 
     def confirm(self, guest: Guest, message: object, now: float) -> Link | None:
         """Make a neighbour of a guest who has shown that it holds the session's keys, if there is room."""
         self._dismiss(guest)
         if not guest.full and self._has_room(key_id_of(guest.key), guest.address):
-            return self._establish(guest.session, guest.key, guest.address, now)
+            return self._establish(guest.session, guest.key, guest.address, now, now - guest.began)
         if isinstance(message, Peers):
             self._learn(message, key_id_of(guest.key), guest.address, now)
         if not guest.caller:
@@ -204,14 +215,14 @@ class Membership:
             self._send(guest.address, guest.session.seal(encode(word)))
         return None
 
-    def _establish(self, session: Session, key: bytes, address: Address, now: float) -> Link:
+    def _establish(self, session: Session, key: bytes, address: Address, now: float, delay: float) -> Link:
         key_id = key_id_of(key)
         link = self.links.get(key_id)
         if link is None:
             if len(self.links) >= self._limits.neighbours and (other := self._replaceable()) is not None:
-                self.drop(other, now)
+                self.send_away(other, now)
             bucket = Bucket(self._limits.sender_rate, self._limits.sender_rate)
-            link = self.links[key_id] = Link(key, key_id, address, session, bucket, now, now)
+            link = self.links[key_id] = Link(key, key_id, address, session, bucket, now, now, path=Path(delay))
         else:
             # The last session stays open for what is still under way in it.
             if link.previous is not None:
@@ -225,6 +236,11 @@ class Membership:
         self._send(address, session.seal(encode(self._word(key_id, address, MOST_PEERS))))
         self._joined(link, now)
         return link
+
+    def send_away(self, link: Link, now: float) -> None:
+        """Let a neighbour go, and tell it so."""
+        self._send(link.address, link.session.seal(encode(Leave())))
+        self.drop(link, now)
 
     def drop(self, link: Link, now: float) -> None:
         """Let a neighbour go; its address is tried again."""
@@ -271,10 +287,10 @@ class Membership:
                 link.next_word = now + wait
                 self._send(link.address, link.session.seal(encode(self._word(link.key_id, link.address, FEW_PEERS))))
         for nonce, call in list(self._calls.items()):
-            if now > call.expires:
+            if now > call.began + ANSWER_WITHIN:
                 del self._calls[nonce]
         for guest in list(self._guests.values()):
-            if now > guest.expires:
+            if now > guest.began + ANSWER_WITHIN:
                 self._dismiss(guest)
         for address in self.contacts.due(now, named_only=len(self.links) >= self._limits.neighbours):
             self.call(address, now)

@@ -69,7 +69,7 @@ class Guest:
     address: Address
     full: bool
     caller: bool
-    expires: float
+    began: float
 
 
 @dataclass
@@ -78,4 +78,5 @@ class Call:
 
     caller: Caller
     address: Address
-    expires: float
+    began: float
+    joined: float = 0.0

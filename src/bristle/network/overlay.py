@@ -62,6 +62,8 @@ class Overlay:
             ipaddress.ip_address(listen[0])
         except ValueError:
             raise ValueError(f"listen needs an IP address of this machine or 0.0.0.0, not {listen[0]!r}") from None
+        if beacon is not None and ipaddress.ip_address(listen[0]).version != 4:
+            raise ValueError(f"the beacon needs IPv4, which {listen[0]} is not; name a known address instead")
         self.group = group
         self.identity = identity
         self._known = list(known)

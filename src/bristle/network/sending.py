@@ -1,8 +1,8 @@
 """One head on its way to one neighbour: what to send, what to send again, and when to give up.
 
 No sockets and no clock: time comes in as an argument. A unit is the manifest (0) or a piece of the body (1, 2, ...). It
-counts as lost when one that was sent a good while later has arrived (as RACK does for TCP, RFC 8985); when nothing is
-heard for longer than it should take, some units are sent again to get an answer.
+counts as lost when one that was sent after it has arrived, and it is overdue itself (much as in RACK for TCP, RFC 8985);
+when nothing is heard for longer than it should take, some units are sent again to get an answer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from bristle.network.messages import LARGEST_BITMAP, STOP, Acknowledgement, Piece, SignedManifest, encode
 
 FIRST_WINDOW, SMALLEST_WINDOW, LARGEST_WINDOW = 32.0, 16.0, 512.0
-FIRST_TIMEOUT, SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 1.0, 0.2, 2.0
-_SHORTEST_REORDERING = 0.005
-_PROBES = 2
+FIRST_TIMEOUT, SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.4, 0.2, 2.0
+_SHORTEST_REORDERING = 0.01
+_PROBES = 3
+_MOST_BACK_OFF = 4
 _LOSS_FACTOR = 0.7
 _WINDOW_UNITS = 8 * LARGEST_BITMAP
 
@@ -27,12 +28,15 @@ class Path:
 
     Parameters
     ----------
+    handshake : float
+        Seconds that a round trip of the handshake took: a first guess, while nothing else was under way.
     delay, variation : float, optional
         Smoothed round-trip time, seconds, and how much it varies.
     window : float
         Units that may be on their way.
     """
 
+    handshake: float = 0.0
     delay: float | None = None
     variation: float = 0.0
     window: float = FIRST_WINDOW
@@ -50,8 +54,14 @@ class Path:
     def timeout(self) -> float:
         """Seconds after which an answer is overdue."""
         if self.delay is None:
-            return FIRST_TIMEOUT
+            return min(LONGEST_TIMEOUT, max(FIRST_TIMEOUT, 4 * self.handshake))
         return min(LONGEST_TIMEOUT, max(SHORTEST_TIMEOUT, self.delay + 4 * self.variation))
+
+    @property
+    def overdue(self) -> float:
+        """Seconds after which a unit that others have overtaken is lost rather than late."""
+        delay = self.delay or 0.0
+        return delay + max(_SHORTEST_REORDERING, delay / 8, 2 * self.variation)
 
     def delivered(self, units: int) -> None:
         """Open the window: what arrives shows that more would."""
@@ -92,7 +102,9 @@ class Outgoing:
         self._signed, self._body, self._size = signed, body, piece_size
         self.units = 1 + -(-len(body) // piece_size)
         self._waiting = deque(range(self.units))
-        self._on_their_way: dict[int, float] = {}
+        self._on_their_way: dict[int, tuple[float, int]] = {}  # When it was sent, as the how-manieth.
+        self._sent = 0
+        self._overtaking = 0
         self._sent_again: set[int] = set()
         self._arrived = bytearray(self.units)
         self._missing = self.units
@@ -122,7 +134,8 @@ class Outgoing:
         unit = self._waiting.popleft()
         if not self._on_their_way:
             self._last_news = now
-        self._on_their_way[unit] = now
+        self._sent += 1
+        self._on_their_way[unit] = now, self._sent
         self.retransmissions += unit in self._sent_again
         if unit == 0:
             return encode(SignedManifest(self._size, self._signed))
@@ -136,26 +149,24 @@ class Outgoing:
         if news.base == STOP:
             self.delivered = True
             return
-        latest, sample, count = -math.inf, None, 0
-        for unit in self._newly_arrived(news):
+        arrived = self._newly_arrived(news)
+        for unit in arrived:
             self._arrived[unit] = 1
-            self._missing -= 1
-            count += 1
-            sent = self._on_their_way.pop(unit, None)
-            if sent is not None:
-                latest = max(latest, sent)
-                if unit not in self._sent_again and (sample is None or now - sent < sample):
-                    sample = now - sent
+            sent, order = self._on_their_way.pop(unit, (0.0, 0))
+            if order > self._overtaking:
+                self._overtaking = order
+                if unit not in self._sent_again:
+                    # News of units sent before others that are known is old: its age is no round trip.
+                    self.path.measured(now - sent)
         self._base = max(self._base, min(news.base, self.units))
-        if sample is not None:
-            self.path.measured(sample)
-        if count:
-            self.path.delivered(count)
+        self._missing -= len(arrived)
+        if arrived:
+            self.path.delivered(len(arrived))
             self._last_news, self._timeouts = now, 0
         if not self._missing:
             self.delivered = True
-            return
-        self._declare_lost(latest - self._reordering(), now)
+        else:
+            self._declare_lost(now)
 
     def _newly_arrived(self, news: Acknowledgement) -> list[int]:
         units = [unit for unit in range(self._base, min(news.base, self.units)) if not self._arrived[unit]]
@@ -167,12 +178,11 @@ class Outgoing:
             unit += 1
         return units
 
-    def _reordering(self) -> float:
-        """Seconds by which units may overtake each other without one of them being lost."""
-        return max(_SHORTEST_REORDERING, (self.path.delay or 0.0) / 2)
-
-    def _declare_lost(self, before: float, now: float) -> None:
-        lost = sorted(unit for unit, sent in self._on_their_way.items() if sent < before)
+    def _declare_lost(self, now: float) -> None:
+        before = now - self.path.overdue
+        lost = sorted(
+            unit for unit, (sent, order) in self._on_their_way.items() if order < self._overtaking and sent <= before
+        )
         if lost:
             self._send_again(lost)
             self.path.lost(now)
@@ -183,20 +193,15 @@ class Outgoing:
             self._waiting.appendleft(unit)
             self._sent_again.add(unit)
 
-    @property
-    def due(self) -> float:
-        """When `tick` has something to do at the latest."""
-        if self.over:
-            return math.inf
-        overdue = self._last_news + self.path.timeout * 2**self._timeouts if self._on_their_way else math.inf
-        return min(self._deadline, overdue)
-
     def tick(self, now: float) -> None:
-        """Give up, or, when an answer is overdue, send some units again."""
-        if now < self.due:
+        """Give up, or, when units or an answer are overdue, send some again. To be called every few milliseconds."""
+        if self.over:
             return
         if now >= self._deadline:
             self.failed = True
+            return
+        self._declare_lost(now)
+        if not self._on_their_way or now < self._last_news + self.path.timeout * min(_MOST_BACK_OFF, 2**self._timeouts):
             return
         self._last_news = now
         self._timeouts += 1

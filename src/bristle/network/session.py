@@ -34,6 +34,7 @@ class Session:
 
     def __init__(self, secret: bytes, *, initiator: bool, local: bytes, remote: bytes) -> None:
         self._keys = generate_session_keys(secret)
+        self.initiator = initiator
         self._outward, self._inward = (0, 1) if initiator else (1, 0)
         self._prefix = bytes([SEALED]) + remote
         self.local = local

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from bristle.network import Limits
+from bristle.network.contacts import MOST_TRIES, Contacts
+
+
+@pytest.fixture
+def contacts() -> Contacts:
+    return Contacts(Limits(contacts=64, retry=1.0, longest_retry=8.0), random.Random(0))
+
+
+def tries(contacts: Contacts, seconds: int) -> list[float]:
+    return [now / 10 for now in range(seconds * 10) if contacts.due(now / 10, named_only=False)]
+
+
+def test_a_named_address_is_tried_for_ever_less_and_less_often(contacts: Contacts) -> None:
+    contacts.name(("192.0.2.1", 1), 0.0)
+    times = tries(contacts, 300)
+    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    assert waits[0] < 1.5
+    assert all(5.9 <= wait <= 10.1 for wait in waits[4:])
+    assert len(times) > 30
+
+
+def test_an_address_that_was_handed_on_is_tried_a_few_times(contacts: Contacts) -> None:
+    assert contacts.hand_on(("192.0.2.1", 1), b"member", 0.0)
+    assert len(tries(contacts, 300)) == MOST_TRIES
+    assert len(contacts) == 0
+
+
+def test_connected_ones_are_left_alone_and_tried_again_when_lost(contacts: Contacts) -> None:
+    contacts.name(("192.0.2.1", 1), 0.0)
+    contacts.connected(("192.0.2.1", 1), b"key", 0.0)
+    assert not tries(contacts, 100)
+    contacts.lost(("192.0.2.1", 1), 100.0)
+    assert contacts.due(101.0, named_only=True) == [("192.0.2.1", 1)]
+    contacts.full(("192.0.2.1", 1), 101.0)
+    assert not contacts.due(105.0, named_only=True)
+    assert contacts.due(112.0, named_only=True)
+
+
+def test_one_member_cannot_fill_the_list(contacts: Contacts) -> None:
+    taken = sum(contacts.hand_on(("192.0.2.1", port), b"liar", 0.0) for port in range(1, 100))
+    assert taken == 8
+    assert contacts.hand_on(("192.0.2.2", 1), b"honest", 0.0)
+    for member in range(20):
+        for port in range(1, 10):
+            contacts.hand_on((f"192.0.2.{member + 3}", port), bytes([member]), 0.0)
+    assert len(contacts) == 64
+
+
+def test_with_no_room_only_named_ones_are_called(contacts: Contacts) -> None:
+    contacts.name(("192.0.2.1", 1), 0.0)
+    contacts.hand_on(("192.0.2.2", 1), b"member", 0.0)
+    assert contacts.due(1.0, named_only=True) == [("192.0.2.1", 1)]
+    assert contacts.is_named(("192.0.2.1", 1))
+    assert not contacts.is_named(("192.0.2.2", 1))
+    contacts.forget(("192.0.2.1", 1))
+    assert ("192.0.2.1", 1) not in contacts
