@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,10 +78,14 @@ def test_heads_arrive_through_loss_delay_reordering_and_duplication(
 ) -> None:
     network = virtual(3, **rough)
     nodes = network.mesh(5, large)
+
+    def all_have(count: int) -> bool:
+        return all(node.tally.heads_in == count for node in nodes)
+
     for iteration in range(1, 6):
         for index, node in enumerate(nodes):
             node.share(head_of(large, index), iteration=iteration, now=network.now)
-        assert network.run(10, lambda: all(node.tally.heads_in == 4 * iteration for node in nodes))
+        assert network.run(10, partial(all_have, 4 * iteration))
         for node in nodes:
             received = node.take()
             assert len(received) == 4

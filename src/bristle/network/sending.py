@@ -1,8 +1,8 @@
 """One head on its way to one neighbour: what to send, what to send again, and when to give up.
 
 No sockets and no clock: time comes in as an argument. A unit is the manifest (0) or a piece of the body (1, 2, ...). It
-counts as lost when one that was sent after it has arrived, and it is overdue itself (much as in RACK for TCP, RFC 8985);
-when nothing is heard for longer than it should take, some units are sent again to get an answer.
+counts as lost when one that was sent after it has arrived, and it is overdue itself (much as in RACK for TCP, RFC
+8985); when nothing is heard for longer than it should take, some units are sent again to get an answer.
 """
 
 from __future__ import annotations
