@@ -13,13 +13,13 @@ GROUP = Group(application="a", backbone="b", classes=("0", "1"), features=8, sec
 
 
 def test_a_beacon_says_where_a_member_listens() -> None:
-    beacon = encode_beacon(GROUP, 4711)
-    assert decode_beacon(beacon, GROUP) == 4711
+    beacon = encode_beacon(GROUP, b"8 bytes.", 4711)
+    assert decode_beacon(beacon, GROUP) == (b"8 bytes.", 4711)
     assert decode_beacon(beacon, replace(GROUP, application="c")) is Refusal.WRONG_GROUP
     outsider = replace(GROUP, secret=b"sixteen bytes or less")
     object.__setattr__(outsider, "id", GROUP.id)
-    assert decode_beacon(encode_beacon(outsider, 4711), GROUP) is Refusal.NOT_A_MEMBER
-    assert decode_beacon(encode_beacon(GROUP, 0), GROUP) is Refusal.NOT_A_MEMBER
+    assert decode_beacon(encode_beacon(outsider, b"8 bytes.", 4711), GROUP) is Refusal.NOT_A_MEMBER
+    assert decode_beacon(encode_beacon(GROUP, b"8 bytes.", 0), GROUP) is Refusal.NOT_A_MEMBER
     assert decode_beacon(b"x" + beacon[1:], GROUP) is Refusal.MALFORMED
 
 

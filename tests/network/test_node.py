@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bristle.network import Group, Identity, Limits, Refusal
 from bristle.network import messages as wire
@@ -21,6 +23,16 @@ if TYPE_CHECKING:
 
 Networks = Callable[..., "VirtualNetwork"]
 Heads = Callable[..., "Matrix"]
+
+GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=80)
+near = st.integers(2**40 - 2, 2**40 + 2)
+valid_messages = st.one_of(
+    st.builds(Piece, near, st.integers(0, 20), st.binary(min_size=1, max_size=1300)),
+    st.builds(wire.Acknowledgement, near, st.integers(0, 65_535), st.integers(0, 2**40)),
+    st.builds(SignedManifest, st.integers(512, 8192), st.binary(min_size=1, max_size=1100)),
+    st.builds(Peers, st.integers(0, 2**64 - 1), st.just(((bytes(20), ("127.0.0.1", 9)),))),
+    st.just(wire.Leave()),
+).map(wire.encode)
 
 
 def link_between(one: Node, other: Node) -> Link:
@@ -377,11 +389,11 @@ def test_a_neighbour_that_sends_too_much_is_held_back_and_the_rest_is_not(
     network = virtual()
     limits = Limits(sender_rate=50_000, loopback_datagram=1232)
     honest, flooder, friend = network.mesh(3, group, limits=limits)
-    for _ in range(100):
+    for _ in range(200):
         say(flooder, honest, Piece(2**40, 1, bytes(1100)))
     friend.share(head_of(group), iteration=5, now=network.now)
     network.run(1)
-    assert honest.tally.refused[Refusal.OVER_BUDGET] > 40
+    assert honest.tally.refused[Refusal.OVER_BUDGET] > 80
     assert [received.iteration for received in honest.take()] == [5]
 
 
@@ -455,3 +467,63 @@ def test_wrong_heads_are_refused_before_they_leave(virtual: Networks, group: Gro
         node.share(head_of(group), iteration=1, claims=np.ones(9, np.bool_), now=network.now)
     with pytest.raises(ValueError, match="iteration"):
         node.share(head_of(group), iteration=-1, now=network.now)
+
+
+def test_endless_manifests_cost_few_signature_checks(virtual: Networks, group: Group, head_of: Heads) -> None:
+    network = virtual()
+    honest, liar, friend = network.mesh(3, group)
+    body = bytes(3200)
+    for index in range(200):
+        manifest = manifest_of(liar, group, body, sequence=2**40 + index)
+        say(liar, honest, SignedManifest(piece_bytes(), encode_manifest(manifest, liar.membership._identity)))
+    friend.share(head_of(group), iteration=5, now=network.now)
+    network.run(0.5)
+    assert honest.tally.refused[Refusal.OVER_BUDGET] > 130
+    assert [received.iteration for received in honest.take()] == [5]
+
+
+def test_a_manifest_whose_pieces_nobody_could_count_is_refused(virtual: Networks) -> None:
+    network = virtual()
+    huge = Group(application="test", backbone="backbone", classes=("a",), features=10_000_000)
+    honest, liar = network.mesh(2, huge)
+    manifest = replace(manifest_of(liar, huge, bytes(1)), body=40_000_000, digests=(bytes(16),) * 32)
+    signed = encode_manifest(manifest, liar.membership._identity)
+    say(liar, honest, SignedManifest(512, signed))
+    network.run(0.1)
+    assert honest.tally.refused == {Refusal.MALFORMED: 1}
+    say(liar, honest, SignedManifest(1192, signed))
+    network.run(0.1)
+    assert honest.inbox._memory == 40_000_000
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.binary(max_size=200), valid_messages), max_size=30), st.data())
+def test_whatever_a_neighbour_says_nothing_breaks(sayings: list[bytes], data: st.DataObject) -> None:
+    network = _network(7)
+    honest, liar = network.mesh(2, GROUP)
+    for saying in sayings:
+        say(liar, honest, saying)
+        network.run(data.draw(st.sampled_from([0.0, 0.05])))
+    network.run(1)
+    for source, to, datagram in list(network.traffic)[-20:]:
+        changed = bytearray(datagram)
+        changed[data.draw(st.integers(0, len(changed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        if to in network.nodes:
+            network.nodes[to].receive(source, bytes(changed), network.now)
+    network.run(20)
+    assert honest.inbox._memory == 0
+    assert not honest.take()
+    assert len(honest.membership.contacts) <= Limits().contacts
+
+
+def _network(seed: int) -> VirtualNetwork:
+    """Return a network without a fixture, which hypothesis would share between examples."""
+    return NETWORK[0](seed)
+
+
+NETWORK: list[Networks] = []
+
+
+@pytest.fixture(autouse=True)
+def _keep_networks(virtual: Networks) -> None:
+    NETWORK[:] = [virtual]

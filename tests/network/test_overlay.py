@@ -272,7 +272,8 @@ def test_a_port_that_is_taken_is_an_error(on_network: Scenario, group: Group) ->
     [
         ({"listen": ("localhost", 0)}, "IP address"),
         ({"listen": ("127.0.0.1", 70_000)}, "65535"),
-        ({"known": [("127.0.0.1", -1)]}, "65535"),
+        ({"known": [("127.0.0.1", 0)]}, "from 1 to 65535, not 0"),
+        ({"beacon": 70_000}, "from 1 to 65535"),
     ],
 )
 def test_mistakes_are_named(group: Group, options: dict[str, Any], complaint: str) -> None:

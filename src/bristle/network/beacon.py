@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 import struct
 from collections.abc import Callable
 
 from bristle.network.addresses import Address
+from bristle.network.budget import Bucket
 from bristle.network.group import GROUP_ID_BYTES, PROOF_BYTES, Group
 from bristle.network.refusal import Refusal
 
@@ -17,26 +19,29 @@ INTERVAL = 5.0
 
 _MAGIC = b"bristle beacon 1"
 _PURPOSE = b"bristle beacon\x00"
-_BEACON = struct.Struct(f">16s{GROUP_ID_BYTES}sH{PROOF_BYTES}s")
+_NONCE_BYTES = 8
+_BEACON = struct.Struct(f">16s{GROUP_ID_BYTES}s{_NONCE_BYTES}sH{PROOF_BYTES}s")
+_MOST = 20.0
+"""Beacons a second that are looked at."""
 
 
-def encode_beacon(group: Group, port: int) -> bytes:
-    """Return a beacon: magic 16, group 20, port 2, proof 16. Only members of a group with a secret can make it."""
-    return _BEACON.pack(_MAGIC, group.id, port, group.prove(_PURPOSE, port.to_bytes(2, "big")))
+def encode_beacon(group: Group, nonce: bytes, port: int) -> bytes:
+    """Return a beacon: magic 16, group 20, nonce 8, port 2, proof 16. In a group with a secret, only members can."""
+    return _BEACON.pack(_MAGIC, group.id, nonce, port, group.prove(_PURPOSE, nonce + port.to_bytes(2, "big")))
 
 
-def decode_beacon(data: bytes, group: Group) -> int | Refusal:
-    """Return the port on which a peer of the group listens, at the address that the beacon came from."""
+def decode_beacon(data: bytes, group: Group) -> tuple[bytes, int] | Refusal:
+    """Return whose beacon it is (a nonce), and the port on which that peer listens where the beacon came from."""
     if len(data) != _BEACON.size:
         return Refusal.MALFORMED
-    magic, group_id, port, proof = _BEACON.unpack(data)
+    magic, group_id, nonce, port, proof = _BEACON.unpack(data)
     if magic != _MAGIC:
         return Refusal.MALFORMED
     if group_id != group.id:
         return Refusal.WRONG_GROUP
-    if not port or not group.proven(proof, _PURPOSE, port.to_bytes(2, "big")):
+    if not port or not group.proven(proof, _PURPOSE, nonce + port.to_bytes(2, "big")):
         return Refusal.NOT_A_MEMBER
-    return int(port)
+    return nonce, port
 
 
 class Beacon(asyncio.DatagramProtocol):
@@ -67,6 +72,8 @@ class Beacon(asyncio.DatagramProtocol):
     ) -> None:
         self._group, self._port, self._listening = group, port, listening
         self._found, self._refused = found, refused
+        self._nonce = os.urandom(_NONCE_BYTES)
+        self._budget = Bucket(_MOST, _MOST)
         self._transport: asyncio.DatagramTransport | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -88,18 +95,21 @@ class Beacon(asyncio.DatagramProtocol):
     async def _speak(self) -> None:
         loopback = ipaddress.ip_address(self._listening[0]).is_loopback
         everybody = "127.255.255.255" if loopback else "255.255.255.255"
-        datagram = encode_beacon(self._group, self._listening[1])
+        datagram = encode_beacon(self._group, self._nonce, self._listening[1])
         while self._transport is not None:
             self._transport.sendto(datagram, (everybody, self._port))
             await asyncio.sleep(INTERVAL)
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
         """Hear a beacon."""
-        port = decode_beacon(data, self._group)
-        if isinstance(port, Refusal):
-            self._refused(port)
-        else:
-            self._found((addr[0], port))
+        if not self._budget.take(1, asyncio.get_running_loop().time()):
+            self._refused(Refusal.OVER_BUDGET)
+            return
+        heard = decode_beacon(data, self._group)
+        if isinstance(heard, Refusal):
+            self._refused(heard)
+        elif heard[0] != self._nonce:
+            self._found((addr[0], heard[1]))
 
     async def stop(self) -> None:
         """Fall silent."""

@@ -85,6 +85,8 @@ class Contacts:
 
     def connected(self, address: Address, key_id: bytes, now: float) -> None:
         """Note that a peer was reached: no more calls while it lasts."""
+        if address not in self._contacts and len(self._contacts) >= self._limits.contacts:
+            return  # It called us, and may again.
         contact = self._contacts.setdefault(address, Contact(named=False, source=key_id, next_try=now))
         contact.connected, contact.tries = True, 0
 

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.network.addresses import Address
+from bristle.network.budget import Bucket
 from bristle.network.counters import Tally
 from bristle.network.encoding import Head, decode_head
 from bristle.network.group import Group
 from bristle.network.limits import Limits
 from bristle.network.manifest import Manifest, decode_manifest, is_signed, sequence_of
-from bristle.network.messages import STOP, Acknowledgement, Piece, SignedManifest, encode
+from bristle.network.messages import MOST_UNITS, STOP, Acknowledgement, Piece, SignedManifest, encode
 from bristle.network.neighbour import Link
 from bristle.network.receiving import Incoming
 from bristle.network.refusal import Refusal
@@ -68,6 +69,7 @@ class Inbox:
     def __init__(self, *, group: Group, limits: Limits, tally: Tally, send: Callable[[Link, bytes], None]) -> None:
         self._group, self._limits, self._tally, self._send = group, limits, tally, send
         self._memory = 0
+        self._manifests = Bucket(16 * limits.manifest_rate, 16 * limits.manifest_rate)
         self._seen: OrderedDict[bytes, int] = OrderedDict()
         self._inbox: dict[bytes, Received] = {}
 
@@ -84,11 +86,11 @@ class Inbox:
             self._acknowledge(link, now)
             return
         manifest = decode_manifest(message.signed, self._group)
-        refusal = manifest if isinstance(manifest, Refusal) else self._why_not(link, manifest, message.signed)
+        refusal = manifest if isinstance(manifest, Refusal) else self._why_not(link, manifest, message, now)
         if refusal is not None:
             if sequence != self.seen(link.key_id):  # Else it is one we have, once more.
                 self._tally.refuse(refusal)
-            if refusal is not Refusal.NO_MEMORY:
+            if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
                 self._send(link, encode(Acknowledgement(sequence, STOP)))
             return
         assert isinstance(manifest, Manifest)
@@ -101,7 +103,7 @@ class Inbox:
         incoming.begin(manifest, message.piece_size, now)
         self._progress(link, now)
 
-    def _why_not(self, link: Link, manifest: Manifest, signed: bytes) -> Refusal | None:
+    def _why_not(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
         newest = self.seen(link.key_id)
         if link.incoming is not None and link.incoming.manifest is not None:
             newest = max(newest, link.incoming.sequence)
@@ -109,10 +111,14 @@ class Inbox:
             return Refusal.FORGED_SENDER
         if manifest.sequence <= newest:
             return Refusal.REPLAY
+        if manifest.body > message.piece_size * (MOST_UNITS - 1):
+            return Refusal.MALFORMED
         freed = link.incoming.size if link.incoming is not None else 0
         if self._memory - freed + manifest.body > self._limits.memory:
             return Refusal.NO_MEMORY
-        return None if is_signed(signed, manifest, link.key) else Refusal.BAD_SIGNATURE
+        if not (link.manifests.take(1, now) and self._manifests.take(1, now)):
+            return Refusal.OVER_BUDGET
+        return None if is_signed(message.signed, manifest, link.key) else Refusal.BAD_SIGNATURE
 
     def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> None:
         """Take a piece, of the head that is coming in or of one whose manifest is late."""

@@ -25,7 +25,10 @@ class Limits:
     send_rate, receive_rate : float
         Bytes a second, over all neighbours.
     sender_rate : float
-        Bytes a second that one neighbour may send.
+        Bytes a second that one neighbour may send. Every datagram counts as 1000 bytes at least.
+    manifest_rate : float
+        Manifests a second, each of which costs a signature check, from one neighbour; from all together, sixteen times
+        as many.
     handshake_rate : float
         Joins a second that one source address may cost us; a host, four times, and all together, eight times as many.
     datagram, loopback_datagram : int
@@ -42,8 +45,9 @@ class Limits:
     contacts: int = 256
     memory: int = 64 * 2**20
     send_rate: float = 12.5e6
-    receive_rate: float = 50e6
-    sender_rate: float = 10e6
+    receive_rate: float = 20e6
+    sender_rate: float = 4e6
+    manifest_rate: float = 25.0
     handshake_rate: float = 10.0
     datagram: int = DATAGRAM
     loopback_datagram: int = LARGEST_DATAGRAM

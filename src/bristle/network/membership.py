@@ -221,8 +221,9 @@ class Membership:
         if link is None:
             if len(self.links) >= self._limits.neighbours and (other := self._replaceable()) is not None:
                 self.send_away(other, now)
-            bucket = Bucket(self._limits.sender_rate, self._limits.sender_rate)
-            link = self.links[key_id] = Link(key, key_id, address, session, bucket, now, now, path=Path(delay))
+            sent, manifests = self._limits.sender_rate, self._limits.manifest_rate
+            buckets = Bucket(sent, 2 * sent), Bucket(manifests, 2 * manifests)
+            link = self.links[key_id] = Link(key, key_id, address, session, *buckets, now, now, path=Path(delay))
         else:
             # The last session stays open for what is still under way in it.
             if link.previous is not None:

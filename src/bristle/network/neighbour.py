@@ -46,6 +46,7 @@ class Link:
     address: Address
     session: Session
     bucket: Bucket
+    manifests: Bucket
     last_heard: float
     next_word: float
     previous: Session | None = None

@@ -30,6 +30,9 @@ from bristle.peer.wire_size import LARGEST_DATAGRAM, Encoding
 HOUSEKEEPING = 0.1
 """Seconds between looks at calls, signs of life and silence."""
 
+CHEAPEST = 1000
+"""Bytes that every datagram counts as at least: small ones cost time, too."""
+
 SHORTEST_WAIT = 0.01
 """Seconds between looks at heads on their way."""
 
@@ -160,7 +163,8 @@ class Node:
             self.tally.refuse(Refusal.UNKNOWN_SESSION)
             return
         if isinstance(owner, Link):
-            if not (owner.bucket.take(len(datagram), now) and self._total.take(len(datagram), now)):
+            cost = max(len(datagram), CHEAPEST)
+            if not (owner.bucket.take(cost, now) and self._total.take(cost, now)):
                 self.tally.refuse(Refusal.OVER_BUDGET)
                 return
             previous = owner.previous

@@ -67,9 +67,11 @@ class Overlay:
         self.group = group
         self.identity = identity
         self._known = list(known)
-        for _, port in [listen, *self._known, ("", beacon or 0)]:
-            if not 0 <= port <= 65_535:
-                raise ValueError(f"a port is from 0 to 65535, not {port}")
+        if not 0 <= listen[1] <= 65_535:
+            raise ValueError(f"the port to listen on is from 0, for any, to 65535, not {listen[1]}")
+        for port in [port for _, port in self._known] + ([] if beacon is None else [beacon]):
+            if not 1 <= port <= 65_535:
+                raise ValueError(f"the port of a known peer, or of the beacon, is from 1 to 65535, not {port}")
         self._endpoint = UDPSocket(*listen)
         self._node = Node(
             identity=identity, group=group, limits=limits, send=self._transmit, sequence=int(time.time() * 1000)
@@ -101,6 +103,8 @@ class Overlay:
         OSError
             If one cannot listen there.
         """
+        if self.running:
+            return
         await self._endpoint.open()
         self._listener = Listener(self._endpoint, self._receive)
         if self._beacon_port is not None:
@@ -139,8 +143,7 @@ class Overlay:
             wait = min(60.0, 2 * wait)
 
     def _found(self, address: Address) -> None:
-        if address[1] != self.address[1] or not _own(address[0]):
-            self._node.membership.contacts.hand_on(address, b"beacon", self._now())
+        self._node.membership.contacts.hand_on(address, b"beacon", self._now())
 
     async def stop(self) -> None:
         """Tell the neighbours, and stop listening."""
@@ -251,13 +254,3 @@ class Overlay:
     def counters(self) -> Counters:
         """What went in and out and was refused since the start."""
         return self._node.tally.snapshot()
-
-
-def _own(host: str) -> bool:
-    """Tell whether an address is one of this machine: then it can be bound."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((host, 0))
-        except OSError:
-            return False
-        return True
