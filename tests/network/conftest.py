@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from bristle.network import Group, Identity, Limits, Overlay
@@ -20,6 +21,10 @@ from bristle.network.addresses import Address
 from bristle.network.node import Node
 
 Matrix = NDArray[np.float32]
+
+# How long an example takes says nothing about right or wrong, least of all on a busy machine.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,261 @@
+"""Neighbours and strangers that do not keep to the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bristle.network import Group, Limits, Refusal
+from bristle.network import messages as wire
+from bristle.network.manifest import Manifest, digests_of, encode_manifest
+from bristle.network.messages import Peers, Piece, SignedManifest
+from bristle.network.neighbour import Link
+from bristle.network.node import Node
+from bristle.peer.wire_size import piece_bytes
+
+if TYPE_CHECKING:
+    from tests.network.conftest import Matrix, VirtualNetwork
+
+Networks = Callable[..., "VirtualNetwork"]
+Heads = Callable[..., "Matrix"]
+
+GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=80)
+near = st.integers(2**40 - 2, 2**40 + 2)
+valid_messages = st.one_of(
+    st.builds(Piece, near, st.integers(0, 20), st.binary(min_size=1, max_size=1300)),
+    st.builds(wire.Acknowledgement, near, st.integers(0, 65_535), st.integers(0, 2**40)),
+    st.builds(SignedManifest, st.integers(512, 8192), st.binary(min_size=1, max_size=1100)),
+    st.builds(Peers, st.integers(0, 2**64 - 1), st.just(((bytes(20), ("127.0.0.1", 9)),))),
+    st.just(wire.Leave()),
+).map(wire.encode)
+
+
+def link_between(one: Node, other: Node) -> Link:
+    return next(link for link in one.membership.links.values() if link.key_id == other.membership._identity.key_id)
+
+
+def say(one: Node, other: Node, message: wire.Message | bytes) -> None:
+    """Send something as a neighbour can that does not keep to the protocol."""
+    one._say(link_between(one, other), message if isinstance(message, bytes) else wire.encode(message))
+
+
+def test_a_replayed_datagram_is_refused_and_counted(virtual: Networks, group: Group, head_of: Heads) -> None:
+    network = virtual()
+    nodes = network.mesh(2, group)
+    network.traffic.clear()
+    nodes[0].share(head_of(group), iteration=1, now=network.now)
+    network.run(1)
+    assert len(nodes[1].take()) == 1
+    before = nodes[1].tally.refused[Refusal.REPLAY]
+    replayed = [(source, datagram) for source, to, datagram in network.traffic if to == ("127.0.0.1", 2)]
+    for source, datagram in replayed:
+        nodes[1].receive(source, datagram, network.now)
+    assert nodes[1].tally.refused[Refusal.REPLAY] == before + len(replayed)
+    assert not nodes[1].take()
+    # From another address, it does not even find a session.
+    nodes[1].receive(("127.0.0.1", 99), replayed[0][1], network.now)
+    assert nodes[1].tally.refused[Refusal.UNKNOWN_SESSION] == 1
+
+
+def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
+    virtual: Networks, group: Group, head_of: Heads
+) -> None:
+    network = virtual()
+    nodes = network.mesh(2, group)
+    nodes[0].share(head_of(group), iteration=1, now=network.now)
+    old = nodes[0].outbox._share
+    assert old is not None
+    network.run(1)
+    nodes[0].share(head_of(group), iteration=2, now=network.now)
+    network.run(1)
+    nodes[1].take()
+    say(nodes[0], nodes[1], SignedManifest(piece_bytes(), old.signed))
+    network.run(1)
+    assert nodes[1].tally.refused[Refusal.REPLAY] == 1
+    assert not nodes[1].take()
+
+
+def manifest_of(node: Node, of: Group, body: bytes, **changes: object) -> Manifest:
+    plain = Manifest(
+        group=of.id,
+        sender=node.membership._identity.key_id,
+        sequence=2**40,
+        iteration=1,
+        encoding="float32",
+        compression=0,
+        classes=of.shape[0],
+        features=of.shape[1],
+        body=len(body),
+        digests=digests_of(body),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    honest, liar, other = network.mesh(3, group)
+    body = np.ones(group.shape, np.float32).tobytes()
+    identity = liar.membership._identity
+    victim = manifest_of(other, group, body)
+    forgeries = {
+        Refusal.FORGED_SENDER: encode_manifest(victim, identity),
+        Refusal.BAD_SIGNATURE: encode_manifest(manifest_of(liar, group, body), other.membership._identity),
+        Refusal.WRONG_GROUP: encode_manifest(manifest_of(liar, group, body, group=bytes(20)), identity),
+        Refusal.WRONG_SHAPE: encode_manifest(manifest_of(liar, group, body, features=79), identity),
+        Refusal.OVERSIZE: encode_manifest(manifest_of(liar, group, body + bytes(1)), identity),
+        Refusal.VERSION: b"\x02" + encode_manifest(manifest_of(liar, group, body), identity)[1:],
+        Refusal.MALFORMED: encode_manifest(manifest_of(liar, group, body), identity)[:-1],
+    }
+    for refusal, signed in forgeries.items():
+        say(liar, honest, SignedManifest(piece_bytes(), signed))
+        network.run(0.1)
+        assert honest.tally.refused[refusal] == 1, refusal
+    assert honest.inbox._memory == 0
+    assert link_between(honest, liar).incoming is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "body", "changes"),
+    [
+        (Refusal.NOT_FINITE, np.full((800, 1), np.nan, "<f4").view(np.uint8).T.tobytes(), {}),
+        (Refusal.BAD_DIGEST, bytes(3200), {"digests": (bytes(16),)}),
+        (Refusal.BAD_BODY, bytes(3199), {}),
+        (Refusal.BAD_BODY, b"no zlib" * 10, {"compression": 1}),
+    ],
+)
+def test_bodies_that_are_not_what_they_should_be_are_refused(
+    virtual: Networks, group: Group, refusal: Refusal, body: bytes, changes: dict[str, object]
+) -> None:
+    network = virtual()
+    honest, liar = network.mesh(2, group)
+    manifest = manifest_of(liar, group, body, **changes)
+    say(liar, honest, SignedManifest(2000, encode_manifest(manifest, liar.membership._identity)))
+    for index in range(-(-len(body) // 2000)):
+        say(liar, honest, Piece(manifest.sequence, index, body[2000 * index : 2000 * (index + 1)]))
+    network.run(1)
+    assert honest.tally.refused == {refusal: 1}
+    assert not honest.take()
+    assert honest.inbox._memory == 0
+
+
+def test_memory_for_heads_is_bounded(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    body = bytes(3200)
+    honest, *liars = network.mesh(4, group, limits=Limits(memory=7000, loopback_datagram=1232))
+    for liar in liars:
+        manifest = manifest_of(liar, group, body)
+        say(liar, honest, SignedManifest(piece_bytes(), encode_manifest(manifest, liar.membership._identity)))
+        network.run(0.1)
+    assert honest.inbox._memory == 6400
+    assert honest.tally.refused[Refusal.NO_MEMORY] == 1
+    # What never comes is not waited for.
+    network.run(30)
+    assert honest.inbox._memory == 0
+    assert honest.tally.refused[Refusal.TOO_SLOW] == 2
+
+
+def test_pieces_without_a_manifest_are_few(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    honest, liar = network.mesh(2, group)
+    for index in range(500):
+        say(liar, honest, Piece(2**40, index, bytes(1000)))
+    network.run(0.1)
+    incoming = link_between(honest, liar).incoming
+    assert incoming is not None
+    assert len(incoming._pieces) == 32
+
+
+def test_a_neighbour_that_sends_too_much_is_held_back_and_the_rest_is_not(
+    virtual: Networks, group: Group, head_of: Heads
+) -> None:
+    network = virtual()
+    limits = Limits(sender_rate=50_000, loopback_datagram=1232)
+    honest, flooder, friend = network.mesh(3, group, limits=limits)
+    for _ in range(200):
+        say(flooder, honest, Piece(2**40, 1, bytes(1100)))
+    friend.share(head_of(group), iteration=5, now=network.now)
+    network.run(1)
+    assert honest.tally.refused[Refusal.OVER_BUDGET] > 80
+    assert [received.iteration for received in honest.take()] == [5]
+
+
+def test_joins_are_budgeted_before_signatures_are_checked(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    target = network.add(group, port=1)
+    flooder = network.add(group, port=2)
+    for _ in range(300):
+        flooder.membership.call(("127.0.0.1", 1), network.now)
+    network.run(0.5)
+    assert target.tally.refused[Refusal.OVER_BUDGET] > 200
+    assert len(target.membership.sessions) <= 2
+    assert len(target.membership.links) == 1
+
+
+def test_neighbours_cannot_make_a_peer_contact_just_anything(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    honest, liar = network.mesh(2, group)
+    # Seen from outside this machine.
+    link_between(honest, liar).address = ("192.0.2.1", 2)
+    addresses = [("127.0.0.1", 22), ("224.0.0.1", 5353), ("0.0.0.0", 80), ("255.255.255.255", 9), ("192.0.2.7", 0)]
+    honest.membership.heard(
+        link_between(honest, liar),
+        Peers(0, tuple((bytes([index] * 20), address) for index, address in enumerate(addresses))),
+        network.now,
+    )
+    assert honest.tally.refused[Refusal.BAD_ADDRESS] == len(addresses)
+    many = [(bytes([index] * 20), ("192.0.2.7", 1000 + index)) for index in range(200)]
+    honest.membership.heard(link_between(honest, liar), Peers(0, tuple(many)), network.now)
+    assert len(honest.membership.contacts) <= 2 + 32
+
+
+def test_endless_manifests_cost_few_signature_checks(virtual: Networks, group: Group, head_of: Heads) -> None:
+    network = virtual()
+    honest, liar, friend = network.mesh(3, group)
+    body = bytes(3200)
+    for index in range(200):
+        manifest = manifest_of(liar, group, body, sequence=2**40 + index)
+        say(liar, honest, SignedManifest(piece_bytes(), encode_manifest(manifest, liar.membership._identity)))
+    friend.share(head_of(group), iteration=5, now=network.now)
+    network.run(0.5)
+    assert honest.tally.refused[Refusal.OVER_BUDGET] > 130
+    assert [received.iteration for received in honest.take()] == [5]
+
+
+def test_a_manifest_whose_pieces_nobody_could_count_is_refused(virtual: Networks) -> None:
+    network = virtual()
+    huge = Group(application="test", backbone="backbone", classes=("a",), features=10_000_000)
+    honest, liar = network.mesh(2, huge)
+    manifest = replace(manifest_of(liar, huge, bytes(1)), body=40_000_000, digests=(bytes(16),) * 32)
+    signed = encode_manifest(manifest, liar.membership._identity)
+    say(liar, honest, SignedManifest(512, signed))
+    network.run(0.1)
+    assert honest.tally.refused == {Refusal.MALFORMED: 1}
+    say(liar, honest, SignedManifest(1192, signed))
+    network.run(0.1)
+    assert honest.inbox._memory == 40_000_000
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sayings=st.lists(st.one_of(st.binary(max_size=200), valid_messages), max_size=30), data=st.data())
+def test_whatever_a_neighbour_says_nothing_breaks(virtual: Networks, sayings: list[bytes], data: st.DataObject) -> None:
+    network = virtual(7)
+    honest, liar = network.mesh(2, GROUP)
+    for saying in sayings:
+        say(liar, honest, saying)
+        network.run(data.draw(st.sampled_from([0.0, 0.05])))
+    network.run(1)
+    for source, to, datagram in list(network.traffic)[-20:]:
+        changed = bytearray(datagram)
+        changed[data.draw(st.integers(0, len(changed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        if to in network.nodes:
+            network.nodes[to].receive(source, bytes(changed), network.now)
+    network.run(20)
+    assert honest.inbox._memory == 0
+    assert not honest.take()
+    assert len(honest.membership.contacts) <= Limits().contacts
