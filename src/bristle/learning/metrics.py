@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from bristle.arrays import Array, namespace
 
@@ -44,7 +47,14 @@ def accuracy(logits: Array, labels: Array) -> Array:
 def samples_per_class(labels: Array, classes: int, dtype: Any) -> Array:
     """Count the samples of each class: [..., C] from `labels` [..., T]; padding counts nowhere."""
     xp = namespace(labels)
-    return xp.sum(xp.astype(_one_hot(xp, labels, classes), dtype), axis=-2)
+    if xp is not np:
+        return xp.sum(xp.astype(_one_hot(xp, labels, classes), dtype), axis=-2)
+    # One pass, where one-hot vectors would take as many as there are classes. Padding is counted in a cell of its own.
+    rows = prod(labels.shape[:-1])
+    start = np.arange(1, rows * (classes + 1) + 1, classes + 1)
+    cells = (labels.reshape(rows, -1) + start[:, None]).ravel()
+    counts = np.bincount(cells, minlength=rows * (classes + 1)).reshape(*labels.shape[:-1], classes + 1)
+    return counts[..., 1:].astype(dtype)
 
 
 def f1_scores(predictions: Array, labels: Array, classes: int, dtype: Any) -> Array:
@@ -56,8 +66,8 @@ def f1_scores(predictions: Array, labels: Array, classes: int, dtype: Any) -> Ar
     xp = namespace(predictions, labels)
     predictions = xp.where(labels >= 0, predictions, xp.full_like(predictions, -1))
     hit = xp.where(predictions == labels, predictions, xp.full_like(predictions, -1))
-    true_positives = xp.sum(xp.astype(_one_hot(xp, hit, classes), dtype), axis=-2)
-    predicted = xp.sum(xp.astype(_one_hot(xp, predictions, classes), dtype), axis=-2)
+    true_positives = samples_per_class(hit, classes, dtype)
+    predicted = samples_per_class(predictions, classes, dtype)
     total = predicted + samples_per_class(labels, classes, dtype)
     return 2 * true_positives / xp.where(total > 0, total, xp.ones_like(total))
 

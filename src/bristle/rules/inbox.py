@@ -14,6 +14,7 @@ from typing import Any
 
 from bristle.arrays import Array, namespace, take_rows
 from bristle.arrays.products import distances_from, gram_about, mixtures_of
+from bristle.learning.metrics import predict
 
 # Numbers that are sorted at a time in one row of a block: enough for calls to cost little, few enough for the cache.
 ROW = 1 << 15
@@ -71,6 +72,10 @@ class Inbox(ABC):
     @abstractmethod
     def logits(self, features: Array) -> Array:
         """Outputs [B, n, T, C] of all heads for `features` [B, T, D]."""
+
+    def predictions(self, features: Array) -> Array:
+        """Return the class that each head predicts [B, n, T] for `features` [B, T, D]."""
+        return predict(self.logits(features))
 
     @abstractmethod
     def take(self, index: Array) -> Inbox:

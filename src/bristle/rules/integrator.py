@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, Literal, get_args
 
 from bristle.arrays import Array, argsort
-from bristle.learning.metrics import f1_scores, predict, samples_per_class
+from bristle.learning.metrics import f1_scores, samples_per_class
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
@@ -66,7 +66,7 @@ class Integrator(Rule):
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
         counts = samples_per_class(evaluation.labels, inbox.classes, own.dtype)
         known = counts >= self.kappa
-        predictions = predict(inbox.logits(evaluation.features))
+        predictions = inbox.predictions(evaluation.features)
         f1 = f1_scores(predictions, evaluation.labels[:, None, :], inbox.classes, own.dtype)
         weights, certainty = self.weigh(xp, f1, known)
         shares = weights / (1 + xp.sum(weights, axis=1, keepdims=True))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bristle.arrays import Array, namespace, squared_norms, take_rows
+from bristle.learning.metrics import predict
 from bristle.rules.inbox import ArrayInbox, Inbox
 
 # How many times the typical squared distance an own head may lie off the centre: 32 bits then leave three digits.
@@ -123,14 +124,34 @@ class PoolInbox(Inbox):
 
     def logits(self, features: Array) -> Array:
         """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
-        if self.shared.heads.shape[0] > 2 * (self.received + 1):
-            return self.gathered().logits(features)  # Most of the product would be for nothing.
+        if not self._dense:
+            return self.gathered().logits(features)
+        xp = self.xp
+        own, pool = self._outputs(features)
+        outputs = xp.permute_dims(pool, (0, 2, 1, 3))
+        return xp.concat([own[:, None, :, :], take_rows(xp, outputs, self.index)], axis=1)
+
+    def predictions(self, features: Array) -> Array:
+        """Predictions of all heads: those are gathered, not the outputs, which are as many times more as classes."""
+        if not self._dense:
+            return self.gathered().predictions(features)
+        xp = self.xp
+        own, pool = self._outputs(features)
+        predicted = xp.permute_dims(predict(pool), (0, 2, 1))
+        return xp.concat([predict(own)[:, None, :], take_rows(xp, predicted, self.index)], axis=1)
+
+    @property
+    def _dense(self) -> bool:
+        """Whether receivers hear so much of the pool that little of a product over all of it is for nothing."""
+        return bool(self.shared.heads.shape[0] <= 2 * (self.received + 1))
+
+    def _outputs(self, features: Array) -> tuple[Array, Array]:
+        """Return the outputs of the own head [B, T, C] and of the whole pool [B, T, P, C]."""
         xp, (batch, samples, depth) = self.xp, features.shape
         own = features @ xp.matrix_transpose(self._rows(self.own))
         rows = xp.reshape(self.shared.heads, (-1, depth))
         flat = xp.reshape(features, (batch * samples, depth)) @ xp.matrix_transpose(rows)
-        outputs = xp.permute_dims(xp.reshape(flat, (batch, samples, -1, self.classes)), (0, 2, 1, 3))
-        return xp.concat([own[:, None, :, :], take_rows(xp, outputs, self.index)], axis=1)
+        return own, xp.reshape(flat, (batch, samples, -1, self.classes))
 
     def take(self, index: Array) -> Inbox:
         """Return the inbox with some of the models."""
