@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,14 @@ import bristle
 from bristle.apps.rows import write_rows
 
 BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Engine(StrEnum):
+    """Who runs the worlds of a reproduction."""
+
+    local = "local"
+    ray = "ray"
+
 
 app = typer.Typer(
     name="bristle",
@@ -123,6 +132,50 @@ def simulate(
     kept += [f"--resume goes on from {checkpoint}"] if checkpoint else []
     with _interruptible(" and ".join(kept) or "with --json FILE and --checkpoint FILE what was done would be kept"):
         show(experiment, json=json, checkpoint=checkpoint, resume=resume)
+
+
+@app.command()
+def reproduce(
+    figure: Annotated[
+        list[str] | None, typer.Argument(help="Which figures; --list names them.", show_default="all")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Name the figures and how many runs each needs.")] = False,
+    rules: Annotated[
+        str | None, typer.Option(help="Rules to run, with commas between: bristle,fedavg.", show_default="the paper's")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds: 0, 1, ...", show_default="3")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for rows, pictures and report.")] = Path("reproduction"),
+    engine: Annotated[Engine, typer.Option(help="Processes on this machine, or Ray.")] = Engine.local,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="a Ray of its own")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every other rule, score and attack too, and regular learning. Hours.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="To see that all works: 1 seed, 50 iterations, 2,000 test images.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the rows as JSON Lines here as well.")] = None,
+) -> None:
+    """Reproduce the paper's figures: run its worlds, and write tidy rows, pictures and one report.
+
+    The report puts ours, the author's own curves, an oracle and peers that learn alone side by side, and says which of
+    the paper's claims held. Finished runs are kept in the folder: after an interruption the same command goes on.
+
+    Example: bristle reproduce byzantine-non-iid --rules bristle,fedavg,median --seeds 1 --out flips
+    """
+    from bristle.apps.reproduce import wanted_of  # noqa: PLC0415
+    from bristle.apps.reproduce_view import list_figures, show  # noqa: PLC0415
+
+    names = [name.strip() for name in rules.split(",")] if rules is not None else []
+    wanted = wanted_of(figure or (), rules=names, seeds=seeds, full=full, quick=quick)
+    if list_:
+        list_figures(wanted)
+        return
+    if address is not None and engine is not Engine.ray:
+        raise ValueError(f"--address {address} is of a Ray cluster: add --engine ray")
+    with _interruptible(f"finished runs are in {out}, and the same command goes on from there"):
+        show(wanted, out, engine=engine.value, address=address, json_file=json)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from bristle import rules
 from bristle.apps import bring_your_own
@@ -79,8 +79,8 @@ def make_rule(section: RuleSection) -> Rule:
     return chain(*(_rule_or_step(step.name, step.options, kind=Step, what="step") for step in named), rule)
 
 
-def _rule_or_step(name: str, options: dict[str, Any], *, kind: type, what: str) -> Any:
-    if bring_your_own.is_own(name):
+def _rule_or_step(name: str, options: dict[str, Any], *, kind: type, what: Literal["rule", "step"]) -> Any:
+    if bring_your_own.is_foreign(name, what=what, ours={**RULES, **STEPS}):
         return bring_your_own.make(name, options, what=what, kind=kind)
     made = _built_in(what, {**RULES, **STEPS}, name, options, RuleSection)
     if not isinstance(made, kind):
@@ -91,7 +91,7 @@ def _rule_or_step(name: str, options: dict[str, Any], *, kind: type, what: str) 
 
 def make_attack(section: AttackSection, *, classes: int | None = None) -> Attack:
     """Return the attack; one that asks for the number of classes and is not told gets that of the data."""
-    if bring_your_own.is_own(section.name):
+    if bring_your_own.is_foreign(section.name, what="attack", ours=ATTACKS):
         attack: Attack = bring_your_own.make(section.name, section.options, what="attack", kind=Attack)
         return attack
     options = section.options
@@ -115,11 +115,12 @@ def make_partition(section: PartitionSection) -> Partitioner | None:
     for name in ("classes_per_peer", "samples", "held_out", "reuse"):
         if name in section.model_fields_set:
             options[name] = section.model_dump()[name]
-    if bring_your_own.is_own(section.name):
+    if bring_your_own.is_foreign(section.name, what="partition", ours=partitions.names()):
         made: Partitioner = bring_your_own.make(section.name, options, what="partition", kind=Partitioner)
         return made
     if section.name not in partitions.names():
-        raise ValueError(f"there is no partition {section.name!r}; {did_you_mean(section.name, partitions.names())}")
+        known = [*partitions.names(), *bring_your_own.installed("partition")]
+        raise ValueError(f"there is no partition {section.name!r}; {did_you_mean(section.name, known)}")
     try:
         return partitions.create(section.name, **_frozen(options))
     except TypeError as error:
@@ -138,7 +139,7 @@ def make_topology(section: TopologySection) -> Topology:
 
 def make_dataset(section: DataSection) -> Dataset:
     """Return the dataset, cut down to as many training samples as wanted."""
-    if bring_your_own.is_own(section.dataset):
+    if bring_your_own.is_foreign(section.dataset, what="dataset", ours=("mnist",)):
         dataset: Dataset = bring_your_own.make(section.dataset, {}, what="dataset", kind=Dataset)
     else:
         dataset = load_dataset(section.dataset)
@@ -156,7 +157,7 @@ def make_backbone(section: DataSection) -> backbones.Backbone:
     """Return the backbone: the bundled one, an ONNX file, or your own."""
     if section.backbone == "bundled":
         return backbones.bundled()
-    if bring_your_own.is_own(section.backbone):
+    if bring_your_own.is_foreign(section.backbone, what="backbone"):
         kinds = (backbones.OnnxBackbone, backbones.CallableBackbone)
         made: backbones.Backbone = bring_your_own.make(section.backbone, {}, what="backbone", kind=kinds)
         return made
@@ -164,15 +165,21 @@ def make_backbone(section: DataSection) -> backbones.Backbone:
 
 
 def _built_in(
-    what: str, known: Mapping[str, type[Any]], name: str, options: dict[str, Any], section: type[Named]
+    what: bring_your_own.What,
+    known: Mapping[str, type[Any]],
+    name: str,
+    options: dict[str, Any],
+    section: type[Named],
 ) -> Any:
     """Make one of ours by name; a wrong option gets the nearest right one."""
-    if name in known:
-        accepted = [field.name for field in fields(known[name])]
-        for option in options:
-            if option not in accepted:
-                hint = did_you_mean(option, [*accepted, *section.model_fields])
-                raise ValueError(f"{what} {name!r} has no option {option!r}; {hint}")
+    if name not in known:
+        hint = did_you_mean(name, [*known, *bring_your_own.installed(what)])
+        raise ValueError(f"there is no {what} {name!r}; {hint}")
+    accepted = [field.name for field in fields(known[name])]
+    for option in options:
+        if option not in accepted:
+            hint = did_you_mean(option, [*accepted, *section.model_fields])
+            raise ValueError(f"{what} {name!r} has no option {option!r}; {hint}")
     try:
         return make(what, known, name, _frozen(options))
     except TypeError as error:

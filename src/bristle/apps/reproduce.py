@@ -1,0 +1,209 @@
+"""The paper's figures, reproduced: what is wanted, what must be run for it, and what is written of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bristle import rules
+from bristle.apps import bring_your_own
+from bristle.apps.simulate_config import did_you_mean, read
+from bristle.apps.simulate_parts import scenario_of
+from bristle.data import mnist
+from bristle.experiments import Contender, Size, Store, Task, Wanted, entries, figures
+from bristle.experiments import rows as rows_of
+from bristle.experiments import tasks as tasks_of
+from bristle.experiments.contenders import full as full_contenders
+from bristle.experiments.engine import Engine, Listener
+from bristle.experiments.local_engine import LocalEngine
+from bristle.experiments.plan import TIMED
+from bristle.experiments.ray_engine import RayEngine
+from bristle.experiments.store import versions
+from bristle.learning.backbone import bundled
+from bristle.learning.files import write_atomically
+from bristle.simulation import FeatureData, prepare
+
+Row = dict[str, Any]
+WORK = "bristle.apps.reproduce_work:work"
+QUICK = Size(iterations=50, every=10, test_samples=2000)
+"""A small size that shows whether everything works, not what a rule is worth: one seed, 50 iterations, 2,000 tests."""
+
+COLUMNS = (
+    "figure", "panel", "rule", "attack", "peers", "attackers", "classes_per_peer", "samples_per_class", "seed",
+    "iteration", "accuracy_mean", "accuracy_min", "bytes_sent", "f1_mean", "weight_benign", "weight_malicious",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """What came of it: rows of worlds, other measurements, and what was wanted."""
+
+    wanted: Wanted
+    rows: tuple[Row, ...]
+    versions: Mapping[str, str]
+
+    def worlds(self) -> list[Row]:
+        """Return the rows of worlds, which repeat to the byte."""
+        return [row for row in self.rows if "accuracy_mean" in row]
+
+    def others(self) -> list[Row]:
+        """Return distances and times; times differ from run to run."""
+        return [row for row in self.rows if "accuracy_mean" not in row]
+
+
+def wanted_of(
+    names: Sequence[str] = (),
+    *,
+    rules: Sequence[str] = (),
+    seeds: int | None = None,
+    full: bool = False,
+    quick: bool = False,
+) -> Wanted:
+    """Return what is wanted, or say what is wrong with it before anything is run."""
+    known = {figure.name: figure for figure in figures()}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"there is no figure {name!r}; {did_you_mean(name, known)}")
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, not {seeds}")
+    chosen = [known[name] for name in dict.fromkeys(names)] or [f for f in known.values() if full or not f.full]
+    wanted = Wanted(
+        figures=tuple(chosen),
+        rules=tuple(contender(rule) for rule in dict.fromkeys(rules)),
+        seeds=seeds or (1 if quick else 3),
+        size=QUICK if quick else Size(),
+        full=full,
+    )
+    for entry in entries(wanted):
+        scenario_of(read(entry.task.config))  # says what is wrong with a rule of one's own
+    return wanted
+
+
+def contender(name: str) -> Contender:
+    """Return a contender by its label, by a rule's name, installed ones included, or as `module:name`."""
+    known = {known.label: known for known in full_contenders()}
+    if name in known:
+        return known[name]
+    if name not in rules.names() and not bring_your_own.is_own(name) and name not in bring_your_own.installed("rule"):
+        hint = did_you_mean(name, [*known, *rules.names(), *bring_your_own.installed("rule")])
+        raise ValueError(f"there is no rule {name!r}; {hint}")
+    return Contender(label=name, rule=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Whom to tell: `begin(tasks, finished)`, `tick(task, iteration)`, `done(task)`; features come before."""
+
+    features: Callable[[int, int], None] | None = None
+    begin: Callable[[list[Task], int], None] = lambda tasks, finished: None
+    tick: Callable[[int, int], None] = lambda task, iteration: None
+    done: Callable[[int], None] = lambda task: None
+
+
+def reproduce(
+    wanted: Wanted,
+    out: Path,
+    *,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Run what is wanted and not yet in `out`, and return all of it.
+
+    Finished runs are kept in `out/runs`, so that after an interruption the same call goes on.
+
+    Parameters
+    ----------
+    wanted : Wanted
+        Which figures, rules and seeds.
+    out : Path
+        The folder.
+    engine, address, processes
+        Processes on this machine, or Ray at an address.
+    progress : Progress
+        Whom to tell how far it is.
+    """
+    progress = progress or Progress()
+    backbone = bundled()
+    made_with = versions(backbone=backbone.digest) | _own_sources(wanted)
+    store = Store(out / "runs", made_with)
+    lines = entries(wanted)
+    results: dict[str, list[Row]] = {}
+    missing: list[Task] = []
+    for task in tasks_of(lines):
+        kept = store.find(task.text)
+        if kept is None:
+            missing.append(task)
+        else:
+            results[task.text] = kept
+    # Times are measured last, one after the other, while nothing else runs.
+    missing.sort(key=lambda task: task.kind in TIMED)
+    progress.begin(missing, len(results))
+    if missing:
+        data = prepare(mnist(), backbone, progress=progress.features)
+        together = [task for task in missing if task.kind not in TIMED]
+        alone = missing[len(together) :]
+        for some, first, how_many in ((together, 0, processes), (alone, len(together), 1)):
+            runner = _engine(engine if some is together else "local", data, address=address, processes=how_many)
+            _run(runner, some, first, store, results, progress)
+    return Reproduction(wanted=wanted, rows=tuple(rows_of(lines, results)), versions=made_with)
+
+
+def _run(
+    engine: Engine, tasks: list[Task], first: int, store: Store, results: dict[str, list[Row]], progress: Progress
+) -> None:
+    def done(number: int, result: str) -> None:
+        text = tasks[number].text
+        results[text] = json.loads(result)
+        store.keep(text, results[text])
+        progress.done(first + number)
+
+    listener = Listener(done=done, tick=lambda number, iteration: progress.tick(first + number, iteration))
+    engine.run([task.text for task in tasks], listener)
+
+
+def _engine(name: Literal["local", "ray"], data: FeatureData, *, address: str | None, processes: int | None) -> Engine:
+    if name == "ray":
+        return RayEngine(WORK, data, address=address, processes=processes)
+    return LocalEngine(WORK, data, processes=processes)
+
+
+def _own_sources(wanted: Wanted) -> dict[str, str]:
+    """Return digests of rules that are not ours: their results must not outlive an edit either."""
+    return {
+        f"rule {chosen.rule}": bring_your_own.source_digest(chosen.rule, what="rule")
+        for chosen in wanted.rules
+        if chosen.rule not in rules.names()
+    }
+
+
+def write_rows(made: Reproduction, out: Path, *, json_file: Path | None = None) -> list[Path]:
+    """Write rows as JSON Lines and as CSV, and other measurements beside; return the files."""
+    worlds = made.worlds()
+    lines = _lines(worlds)
+    files = {out / "rows.jsonl": lines, out / "rows.csv": _csv(worlds)}
+    if made.others():
+        files[out / "measurements.jsonl"] = _lines(made.others())
+    if json_file is not None:
+        files[json_file] = lines
+    for path, text in files.items():
+        write_atomically(path, [text.encode()])
+    return list(files)
+
+
+def _lines(rows: Sequence[Row]) -> str:
+    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS, extrasaction="ignore", restval="", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()

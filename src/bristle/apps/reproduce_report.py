@@ -1,0 +1,236 @@
+"""What a reproduction shows: rows and declarations made into the sections, panels, tables and findings of a report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from bristle.apps.reproduce import QUICK, Reproduction
+from bristle.experiments import Figure, Measured
+from bristle.experiments import Panel as Declared
+from bristle.experiments.claims import CLAIMS
+from bristle.experiments.contenders import ORACLE, TUNED
+from bristle.experiments.finding import Finding as Found
+from bristle.experiments.finding import percent
+from bristle.experiments.plan import Wanted
+from bristle.experiments.reference import CAVEAT, author_curve, author_timing
+from bristle.experiments.targets import TARGETS, observations
+from bristle.experiments.traffic import HEAD, NEIGHBOURS, WHOLE, bytes_per_iteration
+from bristle.report.content import Finding, Line, Panel, Report, Section, Table
+from bristle.rules.integrator import Integrator
+
+REFERENCES = ("local", ORACLE)
+AUTHORS_LINES = ("bristle",)
+"""Whose curves by the author are drawn; the tables have the ends of all of them."""
+
+
+def findings_of(made: Reproduction) -> list[Found]:
+    """Return every claim and bar about the wanted figures, and where another rule ends above Bristle."""
+    wanted = made.wanted
+    measured = Measured(made.rows, wanted.size.iterations)
+    names = {figure.name for figure in wanted.figures}
+    checks = [*CLAIMS, *(target.check() for target in TARGETS)]
+    if wanted.size == QUICK:
+        measured = Measured((), 0)  # A quick run shows that things work; it bears out nothing.
+    found = [check(measured) for check in checks if check.figure in names]
+    panels = [(figure.name, panel.name) for figure in wanted.figures for panel in wanted.panels(figure)]
+    return found + observations(measured, panels)
+
+
+def report_of(made: Reproduction, *, seconds: float | None = None) -> Report:
+    """Return the report of a reproduction."""
+    wanted, found = made.wanted, findings_of(made)
+    measured = Measured(made.rows, wanted.size.iterations)
+    sections = [_section(figure, wanted, measured, found) for figure in wanted.figures]
+    return Report(
+        title="Bristle: the paper's figures, reproduced",
+        summary=_summary(wanted, found),
+        sections=tuple(section for section in sections if section is not None),
+        facts=_facts(made, seconds),
+    )
+
+
+def _summary(wanted: Wanted, found: Sequence[Found]) -> str:
+    def count(source: str) -> str:
+        ours = [finding for finding in found if finding.source == source]
+        held, missed = (sum(finding.held is value for finding in ours) for value in (True, False))
+        unknown = len(ours) - held - missed
+        return f"{held} held and {missed} did not" + (f", {unknown} were not measured here" if unknown else "")
+
+    above = sum(finding.source == "observation" for finding in found)
+    size = wanted.size
+    quick = "This is a quick run, too short to judge anything by. " if size == QUICK else ""
+    tests = "the whole MNIST test set" if size.test_samples is None else f"{size.test_samples} MNIST test images"
+    return (
+        f"{quick}Lines are means over {wanted.seeds} seed{'s' if wanted.seeds > 1 else ''}, bands run from the lowest "
+        f"to the highest; accuracy is that of benign peers on {tests}. Of the paper's claims {count('paper')}; of the "
+        f"project's own bars {count('target')}. In {above} cases another rule ends above Bristle.\n\n"
+        f"{TUNED.label} is FedAvg with {TUNED.note} (learning rate {TUNED.training.learning_rate:g}, L2 "
+        f"{TUNED.training.l2:g}). The oracle is one head trained on what all benign peers hold; local peers never "
+        f"integrate. {CAVEAT}"
+    )
+
+
+def _facts(made: Reproduction, seconds: float | None) -> tuple[tuple[str, str], ...]:
+    wanted = made.wanted
+    facts = [(name, value) for name, value in made.versions.items()]
+    facts += [
+        ("python", platform.python_version()),
+        ("seeds", ", ".join(str(seed) for seed in range(wanted.seeds))),
+        ("iterations", str(wanted.size.iterations)),
+        ("machine", f"{platform.system()} {platform.machine()}"),
+        ("date", datetime.now(UTC).strftime("%Y-%m-%d")),
+    ]
+    if seconds is not None:
+        facts.append(("time of this run", f"{seconds:.0f} s"))
+    return tuple(facts)
+
+
+def _section(figure: Figure, wanted: Wanted, measured: Measured, found: Sequence[Found]) -> Section | None:
+    panels, tables = _CONTENT[figure.measures](figure, wanted, measured)
+    if not panels:
+        return None
+    caveats = [f"{panel.title}: {panel.caveat}" for panel in wanted.panels(figure) if panel.caveat]
+    return Section(
+        name=figure.name,
+        title=figure.title,
+        text="\n\n".join([figure.text, *([" ".join(caveats)] if caveats else [])]),
+        panels=tuple(panels),
+        tables=tuple(tables),
+        findings=tuple(
+            Finding(claim=one.claim, held=one.held, measured=one.measured, source=one.source)
+            for one in found
+            if one.figure == figure.name
+        ),
+    )
+
+
+Content = tuple[list[Panel], list[Table]]
+
+
+def _worlds(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+    panels, table = [], []
+    for declared in wanted.panels(figure):
+        lines = _lines(figure, declared, measured)
+        if lines:
+            panels.append(
+                Panel(title=declared.title, lines=tuple(lines), xlabel="Iteration", ylabel="Accuracy", ylim=(0, 1))
+            )
+        table += _ends(figure, declared, measured)
+    columns = ("panel", "rule", "accuracy, %", "lowest seed", "highest seed", "worst peer", "author, %")
+    caption = f"After {measured.last} iterations. {CAVEAT}"
+    return panels, [Table(title="Where the lines end", columns=columns, rows=tuple(table), caption=caption)]
+
+
+def _lines(figure: Figure, declared: Declared, measured: Measured) -> list[Line]:
+    lines = []
+    for rule in measured.rules(figure.name, declared.name):
+        points = measured.curve(figure.name, declared.name, rule)
+        if rule == ORACLE:  # It has no course of its own: a level line.
+            points = points[-1:] * 2
+        first = 0 if rule == ORACLE else points[0].iteration
+        lines.append(
+            Line(
+                label=rule,
+                x=[first, *(point.iteration for point in points[1:])],
+                y=[point.mean for point in points],
+                low=[point.low for point in points],
+                high=[point.high for point in points],
+                kind="reference" if rule in REFERENCES else "rule",
+            )
+        )
+    for rule in AUTHORS_LINES:
+        curve = author_curve(declared, rule)
+        if curve is not None and lines:
+            lines.append(Line(label=rule, x=curve.iterations, y=curve.accuracy, kind="author"))
+    return lines
+
+
+def _ends(figure: Figure, declared: Declared, measured: Measured) -> list[tuple[str | float, ...]]:
+    rows = []
+    for rule in measured.rules(figure.name, declared.name):
+        last = measured.curve(figure.name, declared.name, rule)[-1]
+        author = author_curve(declared, rule)
+        values = [round(100 * value, 1) for value in (last.mean, last.low, last.high, last.worst)]
+        rows.append((declared.title, rule, *values, "" if author is None else round(100 * author.accuracy[-1], 1)))
+    return rows
+
+
+def _speed(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+    lines = []
+    for contender in wanted.contenders(figure):
+        times = measured.milliseconds(contender.label)
+        if times:
+            kind = "reference" if contender.label in REFERENCES else "rule"
+            lines.append(Line(label=contender.label, x=list(times), y=list(times.values()), kind=kind))
+    if not lines:
+        return [], []
+    theirs = [
+        Line(label=rule, x=[peers for peers, _ in pairs], y=[value for _, value in pairs], kind="author")
+        for rule, pairs in author_timing().items()
+    ]
+    axes = {"xlabel": "Connected peers", "ylabel": "Milliseconds per iteration", "better": "lower"}
+    ours = Panel(title="Ours", lines=tuple(lines), log_x=True, log_y=True, **axes)
+    author = Panel(title="The author's, on his machine", lines=tuple(theirs), log_x=True, log_y=True, **axes)
+    return [ours, author], []
+
+
+def _traffic(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+    lines = tuple(
+        Line(label=label, x=NEIGHBOURS, y=[bytes_per_iteration(shape, count) / 1e3 for count in NEIGHBOURS])
+        for label, shape in (("head", HEAD), ("whole network", WHOLE))
+    )
+    axes = {"xlabel": "Neighbours", "ylabel": "Kilobytes per iteration and peer", "better": "lower"}
+    rows = tuple((count, bytes_per_iteration(HEAD, count), bytes_per_iteration(WHOLE, count)) for count in NEIGHBOURS)
+    table = Table(title="Bytes per iteration and peer", columns=("neighbours", "head", "whole network"), rows=rows)
+    return [Panel(title="Bytes sent", lines=lines, **axes)], [table]
+
+
+def _distances(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+    shared = (3, 2, 1, 0)
+    benign = [measured.distance(f"{count} classes shared") for count in shared]
+    known = [value for value in benign if value is not None]
+    if len(known) < len(shared):
+        return [], []
+    attacks = dict.fromkeys(row["attack"] for row in measured.rows if row.get("model") == "malicious")
+    malicious = {attack: measured.distance("malicious", attack) or 0.0 for attack in attacks}
+    lines = [Line(label="benign", x=shared, y=known)]
+    lines += [Line(label=attack, x=(0, 3), y=(value, value)) for attack, value in malicious.items()]
+    rows = [
+        (f"benign, {count} of 4 classes shared", round(value, 3)) for count, value in zip(shared, known, strict=True)
+    ]
+    rows += [(f"malicious, {attack}", round(value, 3)) for attack, value in malicious.items()]
+    table = Table(title="Mean distance", columns=("to", "distance"), rows=tuple(rows))
+    panel = Panel(title="From a peer's head", lines=tuple(lines), xlabel="Classes shared", ylabel="Euclidean distance")
+    return [panel], [table]
+
+
+def _curves(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+    alpha = np.linspace(0, 1, 51)
+    shares = (("low", (1 - alpha) ** 2), ("medium", 2 * alpha * (1 - alpha)), ("high", alpha**2))
+    lines = tuple(Line(label=f"{name} distance", x=alpha.tolist(), y=values.tolist()) for name, values in shares)
+    first, second = Integrator().familiar
+    score = np.linspace(-500, 500, 101)
+    weight = np.maximum(0, first / (1 + np.exp(-score / 100)) - second)
+    sigmoid = Line(label="weight at certainty 1", x=score.tolist(), y=weight.tolist())
+    return [
+        Panel(title="Share of each tier", lines=lines, xlabel="alpha", ylabel="Share of beta"),
+        Panel(title="Weight of a row", lines=(sigmoid,), xlabel="Score s", ylabel="Weight against 1 for the own row"),
+    ], []
+
+
+_CONTENT = {"worlds": _worlds, "speed": _speed, "traffic": _traffic, "distances": _distances, "curves": _curves}
+
+
+def said(found: Sequence[Found]) -> list[str]:
+    """Return findings as lines for a terminal: what did not hold first."""
+    order = {False: 0, True: 1, None: 2}
+    marks = {False: "not held", True: "held", None: "not measured"}
+    listed = sorted((one for one in found if one.source != "observation"), key=lambda one: order[one.held])
+    return [f"{marks[one.held]:>12}  {one.source:6}  {one.figure}: {one.claim} ({one.measured})" for one in listed]
+
+
+__all__ = ["findings_of", "percent", "report_of", "said"]

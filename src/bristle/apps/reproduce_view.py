@@ -1,0 +1,140 @@
+"""`bristle reproduce` for people: the list, progress from all workers, and what was written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bristle.apps.reproduce import Progress as Told
+from bristle.apps.reproduce import Reproduction, reproduce, write_rows
+from bristle.experiments import Task, Wanted, entries, tasks
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def list_figures(wanted: Wanted) -> None:
+    """Print the figures, and how many runs each needs; a run that two figures share is counted with the first."""
+    table = Table(box=None, pad_edge=False)
+    for column, side in (("figure", "left"), ("runs", "right"), ("of them new", "right"), ("what it shows", "left")):
+        table.add_column(column, justify="right" if side == "right" else "left")
+    seen: set[str] = set()
+    lines = entries(wanted)
+    for figure in wanted.figures:
+        texts = {line.task.text for line in lines if line.figure == figure}
+        mark = " (full set)" if figure.full else ""
+        table.add_row(figure.name + mark, str(len(texts)), str(len(texts - seen)), figure.title)
+        seen |= texts
+    console = Console()
+    console.print(table)
+    console.print(f"{len(tasks(lines))} runs in all, with {wanted.seeds} seeds of {wanted.size.iterations} iterations")
+
+
+def show(
+    wanted: Wanted,
+    out: Path,
+    *,
+    engine: Literal["local", "ray"],
+    address: str | None,
+    json_file: Path | None,
+) -> None:
+    """Run what is missing, with progress on stderr, and write rows, pictures and the report."""
+    began = time.monotonic()
+    with _progress() as told:
+        made = reproduce(wanted, out, engine=engine, address=address, progress=told)
+    files = write_rows(made, out, json_file=json_file)
+    files += _report(made, out, time.monotonic() - began)
+    print(f"{len(made.worlds())} rows in {time.monotonic() - began:.0f} s")
+    for path in files:
+        if path.suffix not in (".png", ".svg"):
+            print(path)
+    pictures = sum(path.suffix == ".png" for path in files)
+    if pictures:
+        print(f"{pictures} figures as PNG and SVG in {out}")
+
+
+def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
+    from bristle.apps.reproduce_report import findings_of, report_of, said  # noqa: PLC0415
+    from bristle.report import write  # noqa: PLC0415
+
+    for line in said(findings_of(made)):
+        print(line)
+    try:
+        return write(report_of(made, seconds=seconds), out)
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        print('No pictures and no report: they need matplotlib, pip install "bristle[plots]"', file=sys.stderr)
+        return []
+
+
+@contextmanager
+def _progress() -> Iterator[Told]:
+    """Yield what is told how far all workers are: a bar in a terminal, elsewhere a line every few seconds."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    work = bar.add_task("preparing", total=None, rate="")
+    state = _State(bar, work, console)
+
+    with bar:
+        yield Told(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
+
+
+class _State:
+    """How far everybody is. The measure is cost, not runs: a world of 100 peers counts for many."""
+
+    def __init__(self, bar: Progress, work: object, console: Console) -> None:
+        self._bar, self._work, self._console = bar, work, console
+        self._tasks: list[Task] = []
+        self._share: dict[int, float] = {}
+        self._runs = 0
+        self._iterations: dict[int, int] = {}
+        self._began = self._said = time.monotonic()
+
+    def features(self, done: int, total: int) -> None:
+        self._bar.update(self._work, description="extracting features (once)", completed=done, total=total)  # type: ignore[arg-type]
+
+    def begin(self, missing: list[Task], finished: int) -> None:
+        self._tasks = missing
+        kept = f"; {finished} are there already" if finished else ""
+        print(f"{len(missing)} runs to do{kept}", file=sys.stderr)
+
+    def tick(self, number: int, iteration: int) -> None:
+        self._iterations[number] = iteration
+        self._share[number] = min(1.0, iteration / self._tasks[number].config["world"]["iterations"])
+        self._tell()
+
+    def done(self, number: int) -> None:
+        self._runs += 1
+        self._iterations[number] = self._tasks[number].config["world"]["iterations"]
+        self._share[number] = 1.0
+        self._tell()
+
+    def _tell(self) -> None:
+        total = sum(task.cost for task in self._tasks)
+        done = sum(self._tasks[number].cost * share for number, share in self._share.items())
+        passed = max(time.monotonic() - self._began, 1e-9)
+        rate = f"{sum(self._iterations.values()) / passed:.0f} iterations/s"
+        runs = f"{self._runs} of {len(self._tasks)} runs"
+        self._bar.update(self._work, description=runs, completed=done, total=total, rate=rate)  # type: ignore[arg-type]
+        finished = self._runs == len(self._tasks)
+        if not self._console.is_terminal and (time.monotonic() - self._said > SECONDS_BETWEEN_LINES or finished):
+            self._said = time.monotonic()
+            left = passed * (total - done) / max(done, 1e-9)
+            print(f"{runs}, {done / total:.0%}, {rate}, {left:.0f} s left", file=sys.stderr)

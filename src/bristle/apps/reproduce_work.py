@@ -1,0 +1,169 @@
+"""What is done for one task of a reproduction, in whatever process: text in, rows out as text."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from bristle.apps.simulate_config import read
+from bristle.apps.simulate_parts import scenario_of
+from bristle.arrays import Array, Pool, to_numpy
+from bristle.experiments.declaration import Task
+from bristle.experiments.plan import CONNECTED
+from bristle.learning.metrics import Evaluation
+from bristle.learning.oracle import accuracy_on, train_oracle
+from bristle.peer.step import PeerState, Samples, step
+from bristle.rules import Bristle, Context, Decision, Local
+from bristle.simulation import FeatureData, Scenario, Watch, World, run
+from bristle.simulation.results import attack_name
+
+Row = dict[str, Any]
+Tick = Callable[[int], None]
+REPEATS = 15
+
+
+def work(text: str, data: FeatureData, tick: Tick) -> str:
+    """Do a task and return its rows as JSON."""
+    task = Task.read(text)
+    config = read(task.config)
+    scenario = scenario_of(config, classes=len(data.classes))
+    tests = config.data.test_samples
+    some = replace(data, test=data.test[:tests], test_labels=data.test_labels[:tests])
+    if task.kind == "regular":
+        from bristle.apps.reproduce_regular import regular  # noqa: PLC0415 - it needs torch
+
+        rows = regular(scenario, every=config.world.evaluate_every, test_samples=tests, tick=tick)
+    else:
+        rows = _WORK[task.kind](scenario, some, config.world.evaluate_every, tick)
+    return json.dumps(rows, allow_nan=False)
+
+
+def _world(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
+    return run(scenario, data, every=every, watch=Watch(row=lambda row: tick(row["iteration"]))).rows
+
+
+def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
+    """One head trained on what all benign peers hold, in as many steps as they take."""
+    held = World(scenario, data).held
+    assert held.index is not None
+    index = held.index[held.index >= 0]
+    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=scenario.iterations)
+    accuracy = float(accuracy_on(head, data.test, data.test_labels))
+    return [
+        {
+            "rule": "oracle",
+            "attack": "none",
+            "peers": scenario.peers,
+            "attackers": 0,
+            "classes_per_peer": scenario.classes_per_peer,
+            "samples_per_class": scenario.samples_per_class,
+            "seed": scenario.seed,
+            "iteration": scenario.iterations,
+            "accuracy_mean": accuracy,
+            "accuracy_min": accuracy,
+            "bytes_sent": 0,
+        }
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Listening(Bristle):
+    """Bristle, and a note of the distances from every own head to the heads it received in the latest iteration."""
+
+    heard: list[np.ndarray[Any, Any]] = field(default_factory=list, compare=False)
+
+    def __call__(
+        self,
+        own: Array,
+        received: Array | Pool,
+        *,
+        mask: Array | None = None,
+        evaluation: Evaluation | None = None,
+        claims: Array | None = None,
+        context: Context | None = None,
+        rng: Any = None,
+    ) -> Decision:
+        """Note the distances in the last iteration, then decide."""
+        if context is not None and context.iteration == context.total:
+            heads = received.gather() if isinstance(received, Pool) else received
+            gaps = to_numpy(heads).astype(np.float64) - to_numpy(own).astype(np.float64)[:, None]
+            self.heard.append(np.sqrt((gaps**2).sum(axis=(-2, -1))))
+        return super().__call__(
+            own, received, mask=mask, evaluation=evaluation, claims=claims, context=context, rng=rng
+        )
+
+
+def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
+    """Mean distance from a peer's head to those it receives, by how many classes sender and receiver share."""
+    rule = _Listening()
+    world = World(replace(scenario, rule=rule), data)
+    latest = world.advance()
+    while world.iteration < scenario.iterations:
+        latest = world.advance()
+        if world.iteration % every == 0:
+            tick(world.iteration)
+    distances, senders = rule.heard[0], latest.senders
+    classes = len(data.classes)
+    apart = np.abs(senders - latest.receivers[:, None])
+    apart = np.minimum(apart, classes - apart)  # Class sets are consecutive, modulo all.
+    shared = np.maximum(scenario.classes_per_peer - apart, 0)
+    malicious = senders >= scenario.peers
+    groups = [(f"{count} classes shared", ~malicious & (shared == count)) for count in (3, 2, 1, 0)]
+    name = attack_name(scenario.attack)
+    return [
+        {"attack": name, "seed": scenario.seed, "iteration": world.iteration, "model": model}
+        | _spread(distances[which])
+        for model, which in [*groups, ("malicious", malicious)]
+    ]
+
+
+def _spread(values: np.ndarray[Any, Any]) -> Row:
+    return {"distance": float(values.mean()), "distance_min": float(values.min()), "distance_max": float(values.max())}
+
+
+def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
+    """Time of one peer's iteration against how many heads it received; two of three are benign."""
+    # All rules are given the same heads, those of peers that learned alone.
+    world = World(replace(scenario, rule=Local()), data)
+    while world.iteration < scenario.iterations:
+        world.advance(weigh=False)
+    benign, flipped = iter(to_numpy(world.heads)[1:]), iter(to_numpy(world.adversary.trained.head))
+    heads = np.stack([next(flipped if place % 3 == 2 else benign) for place in range(max(CONNECTED))])
+    trained = world.state.trained
+    one = type(trained)(trained.head[:1], trained.first[:1], trained.second[:1], trained.steps[:1])
+    state = PeerState(one, world.state.previous[:1])
+    tests, held = world.evaluation, world.population.training(np.arange(1))
+    samples = Samples(held.features, held.labels, held.index)
+    draws = np.random.default_rng(0)
+    rows: list[Row] = []
+    for connected in CONNECTED:
+        received = np.ascontiguousarray(heads[None, :connected])
+        batch = draws.random((1, samples.labels.shape[1]), dtype=np.float32)
+        chosen = draws.random((1, connected), dtype=np.float32)
+        seconds = []
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            step(
+                state,
+                received,
+                rule=scenario.rule,
+                samples=samples,
+                evaluation=Evaluation(tests.features[:1], tests.labels[:1]),
+                batch_draws=batch,
+                model_draws=chosen if scenario.rule.samples else None,
+                iteration=2,
+                total=scenario.iterations,
+                settings=scenario.training,
+            )
+            seconds.append(time.perf_counter() - began)
+        rows.append({"connected": connected, "milliseconds": 1e3 * min(seconds)})
+        tick(scenario.iterations)
+    return rows
+
+
+_WORK = {"world": _world, "oracle": _oracle, "distances": _distances, "speed": _speed}

@@ -1,0 +1,63 @@
+"""Who competes: the paper's six rules, two lines to read them by, a tuned FedAvg, and for the full set all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bristle import rules
+from bristle.experiments.declaration import Contender
+from bristle.learning.adam import TrainingSettings
+
+ORACLE = "oracle"
+"""Not a contender: one head trained on what all benign peers hold together."""
+
+LOCAL = Contender(label="local", rule="local", note="never integrates")
+
+PAPER = (
+    Contender(label="bristle", rule="bristle", note="default settings, the same everywhere"),
+    Contender(label="fedavg", rule="fedavg"),
+    Contender(label="median", rule="median"),
+    Contender(label="krum", rule="krum", options={"f": 4}),
+    Contender(label="bridge", rule="trimmed-mean", options={"f": 4}, note="coordinate-wise trimmed mean"),
+    Contender(label="mozi", rule="mozi", options={"rho": 0.5}),
+)
+
+TUNED = Contender(
+    label="fedavg-tuned",
+    rule="fedavg",
+    training=TrainingSettings(learning_rate=3e-3, l2=5e-3),
+    note="learning rate and L2 chosen for FedAvg on other seeds and on training images kept aside",
+)
+
+SCORES = tuple(
+    Contender(label=f"bristle-{score}", rule="bristle", options={"score": score}, note=f"Bristle with score={score}")
+    for score in ("literal", "leave-out", "author", "cubic")
+)
+
+_MIXING = {"name": "nearest-neighbour-mixing", "f": 4}
+VARIANTS = (
+    Contender(label="mixing+krum", rule="krum", options={"f": 4}, before=(_MIXING,)),
+    Contender(label="mixing+median", rule="median", before=(_MIXING,)),
+    Contender(label="mixing+trimmed-mean", rule="trimmed-mean", options={"f": 4}, before=(_MIXING,)),
+    Contender(label="bucketing+krum", rule="krum", options={"f": 2}, before=({"name": "bucketing", "s": 2},)),
+    Contender(label="krum-with-own", rule="krum", options={"f": 4, "with_own": True}, note="as the author ran Krum"),
+    Contender(label="clipping+fedavg", rule="fedavg", before=({"name": "clipping", "f": 4},)),
+)
+
+DEFAULT = (*PAPER, TUNED, LOCAL)
+
+
+def others() -> tuple[Contender, ...]:
+    """Return every registered rule that is not among the default ones, with its default options."""
+    known = {contender.rule for contender in DEFAULT}
+    return tuple(Contender(label=name, rule=name) for name in rules.names() if name not in known)
+
+
+def full() -> tuple[Contender, ...]:
+    """Return the contenders of the full set."""
+    return (*DEFAULT, *others(), *VARIANTS, *SCORES)
+
+
+def by_label(known: Iterable[Contender]) -> dict[str, Contender]:
+    """Return contenders by what they are called."""
+    return {contender.label: contender for contender in known}

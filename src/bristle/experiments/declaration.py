@@ -1,0 +1,183 @@
+"""What an experiment is, in plain values: who competes, in which world, and what a figure shows of it.
+
+Everything that is run is a `Task`, and a task is JSON text: it can be stored, compared, sent to a process or to
+another machine, and the world in it is a configuration that `bristle simulate` takes as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from bristle.learning.adam import TrainingSettings
+
+Kind = Literal["world", "oracle", "speed", "distances", "regular"]
+"""What a task measures: a world under a rule, the oracle of its data, the time of a rule, distances, whole networks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How long and how closely worlds are watched."""
+
+    iterations: int = 300
+    every: int = 10
+    test_samples: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A rule as it enters the comparison.
+
+    Parameters
+    ----------
+    label : str
+        What rows and pictures call it.
+    rule : str
+        Its registered name, an installed one, or `module:name`.
+    options : mapping
+        Of the rule.
+    before : tuple of mappings
+        Steps before the rule, each with a name and options.
+    training : TrainingSettings
+        How its peers train; the paper's settings unless a contender is tuned.
+    note : str
+        What a reader should know about it.
+    """
+
+    label: str
+    rule: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    before: tuple[Mapping[str, Any], ...] = ()
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    note: str = ""
+
+    def tables(self) -> dict[str, Any]:
+        """Return the tables of a configuration that say so."""
+        rule = {"name": self.rule, **self.options}
+        if self.before:
+            rule["before"] = [dict(step) for step in self.before]
+        return {"rule": rule, "training": asdict(self.training)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A world without its rule: benign peers, attackers on top of them, and what everybody holds and hears.
+
+    `hears` is how many random benign peers each one hears, drawn once; None stands for all. Every benign peer hears
+    every attacker.
+    """
+
+    peers: int = 10
+    attackers: int = 0
+    attack: str = "none"
+    classes_per_peer: int = 4
+    samples_per_class: int = 2
+    hears: int | None = None
+
+    def alone(self) -> Setting:
+        """Return the same peers with the same samples, without attackers and with as few links as there can be.
+
+        What peers reach that listen to nobody, and what the oracle reaches, is the same in both worlds.
+        """
+        return replace(self, attackers=0, attack="none", hears=None if self.hears is None else 1)
+
+    def tables(self, *, seed: int, size: Size) -> dict[str, Any]:
+        """Return the tables of a configuration that say so."""
+        random = {"name": "random", "k": self.hears}
+        return {
+            "world": {
+                "peers": self.peers,
+                "attackers": self.attackers,
+                "iterations": size.iterations,
+                "evaluate_every": size.every,
+                "seed": seed,
+            },
+            "data": {} if size.test_samples is None else {"test_samples": size.test_samples},
+            "partition": {"classes_per_peer": self.classes_per_peer, "samples": self.samples_per_class},
+            "attack": {"name": self.attack},
+            "topology": {"name": "all"} if self.hears is None else random,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Something to run: a kind of measurement and the configuration of its world."""
+
+    kind: Kind
+    config: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The task as JSON, always in the same order."""
+        return json.dumps({"kind": self.kind, "config": self.config}, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def read(cls, text: str) -> Task:
+        """Return the task that `text` tells."""
+        content = json.loads(text)
+        return cls(kind=content["kind"], config=content["config"])
+
+    @property
+    def cost(self) -> float:
+        """Estimate how long it takes beside others, in no particular unit; long ones are begun first."""
+        world, heads = self.config["world"], self.config["topology"].get("k")
+        heard = world["attackers"] + (world["peers"] - 1 if heads is None else heads)
+        return float(world["iterations"] * world["peers"] * (12 + heard)) * (50 if self.kind == "regular" else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One picture of a figure.
+
+    Parameters
+    ----------
+    name, title : str
+        What rows call it, and what is written above it.
+    setting : Setting
+        The world.
+    author : tuple of str, optional
+        The author's run of the same experiment, as (figure, experiment) of his files.
+    caveat : str
+        How the author's run differs.
+    regular : bool
+        Whole networks from scratch instead of heads.
+    """
+
+    name: str
+    title: str
+    setting: Setting
+    author: tuple[str, str] | None = None
+    caveat: str = ""
+    regular: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure: the panels whose worlds are run, or something else that is measured.
+
+    Parameters
+    ----------
+    name, title, text : str
+        What it is called, what it shows, and what a reader should know.
+    panels : tuple of Panel
+        Worlds in which rules are compared.
+    full_panels : tuple of Panel
+        More of them, for the full set.
+    only : tuple of str
+        The contenders that are run unless the full set is wanted or rules are named; empty: all of the paper's.
+    measures : "worlds" or another kind
+        What is measured.
+    full : bool
+        Whether the figure belongs to the full set alone.
+    """
+
+    name: str
+    title: str
+    text: str
+    panels: tuple[Panel, ...] = ()
+    full_panels: tuple[Panel, ...] = ()
+    only: tuple[str, ...] = ()
+    measures: Literal["worlds", "speed", "traffic", "distances", "curves"] = "worlds"
+    full: bool = False

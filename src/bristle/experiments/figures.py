@@ -1,0 +1,268 @@
+"""The paper's figures, each in a few lines, and a few of our own.
+
+Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d. Environments",
+2021, section 5. Unless said otherwise a peer holds 2 training samples of each of 4 classes and hears everybody.
+"""
+
+from __future__ import annotations
+
+from bristle import attacks
+from bristle.experiments.declaration import Figure, Panel, Setting
+
+FANG = {
+    "label-flip": "Label flip",
+    "additive-noise": "Additive noise",
+    "krum": "Krum attack",
+    "trimmed-mean": "Trimmed-mean attack",
+}
+# A rule that is not registered is left out: a second rule of Bristle's needs its name here and nothing else.
+RED_TEAM_RULES = ("bristle", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
+ALONG = {"krum-along": "Krum attack, along", "trimmed-mean-along": "Trimmed-mean attack, along"}
+REVERSED = "The author's attack overshoots along the benign update; Fang's goes against it."
+
+AUTHORS = {
+    "label-flip": "exp_all_label_flip_attack",
+    "additive-noise": "exp_additive_noise_attack",
+    "krum": "exp_krum_attack",
+    "trimmed-mean": "exp_trimmed_mean_attack",
+}
+NUMBERS = {
+    "iid": {"label-flip": "2.1", "additive-noise": "3.3", "krum": "3.4", "trimmed-mean": "3.5"},
+    "noniid": {"label-flip": "4.3", "additive-noise": "4.1", "krum": "4.4", "trimmed-mean": "4.5"},
+}
+
+
+def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
+    """Return the panel of an attack, with the author's run of it if he kept one."""
+    plain = attack.removesuffix("-along")
+    kind = "iid" if setting.classes_per_peer == 10 else "noniid"
+    attackers, caveat = setting.attackers, REVERSED if attack in ("krum", "trimmed-mean") else ""
+    if (kind, plain, setting.samples_per_class) == ("noniid", "krum", 2):
+        attackers, caveat = 4, f"{caveat} His run had 4 attackers.".strip()
+    run = f"Figure{NUMBERS[kind][plain]}-{setting.peers}+{attackers}-{setting.samples_per_class}spc"
+    folder = AUTHORS[plain] + ("" if kind == "iid" else "_noniid")
+    world = Setting(
+        peers=setting.peers,
+        attackers=setting.attackers,
+        attack=attack,
+        classes_per_peer=setting.classes_per_peer,
+        samples_per_class=setting.samples_per_class,
+    )
+    return Panel(name=name, title=title, setting=world, author=(folder, run), caveat=caveat)
+
+
+def _flipped(name: str, title: str, author: tuple[str, str], caveat: str = "", **setting: int) -> Panel:
+    world = Setting(**{"attackers": 5, **setting}, attack="label-flip")
+    return Panel(name=name, title=title, setting=world, author=author, caveat=caveat)
+
+
+_TRANSFER = Panel(
+    name="transfer",
+    title="Transfer learning",
+    setting=Setting(classes_per_peer=10),
+    author=("exp_transfer_learning", "Figure1.1-transfer-2spc"),
+)
+_REGULAR = Panel(
+    name="regular",
+    title="Regular learning",
+    setting=Setting(classes_per_peer=10),
+    author=("exp_regular_learning", "Figure1.1-regular-2spc"),
+    regular=True,
+)
+_SEVEN, _FIVE = (Setting(peers=7, attackers=3, classes_per_peer=10), Setting(peers=5, attackers=5, classes_per_peer=10))
+_TEN, _MORE = Setting(attackers=5), Setting(attackers=5, samples_per_class=10)
+
+
+def _iid(chosen: dict[str, str]) -> tuple[Panel, ...]:
+    return tuple(
+        _attacked(world, attack, name=f"{attack} {count}", title=f"{title}, {count}")
+        for world, count in ((_SEVEN, "7+3"), (_FIVE, "5+5"))
+        for attack, title in chosen.items()
+    )
+
+
+def _non_iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
+    return tuple(_attacked(world, attack, name=attack, title=title) for attack, title in chosen.items())
+
+
+def _red_team() -> tuple[Panel, ...]:
+    """Every other attack in the paper's non-i.i.d. world, and fewer of those that one attacker is enough for."""
+    covered = {"none", "sybil", *FANG, *ALONG}
+    panels = [
+        Panel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
+        for name in attacks.names()
+        if name not in covered
+    ]
+    few = [
+        Panel(
+            name=f"foreign-trojan 10+{count}",
+            title=f"foreign-trojan, 10+{count}",
+            setting=Setting(attackers=count, attack="foreign-trojan"),
+        )
+        for count in (1, 3)
+    ]
+    return (*few, *panels)
+
+
+def figures() -> tuple[Figure, ...]:
+    """Return all figures, in the order of a report."""
+    return (
+        Figure(
+            name="intro",
+            title="The paper's first figure: 10 peers, 7 label flippers",
+            text="Non-i.i.d. classes and 40 % attackers at once.",
+            panels=(
+                _flipped(
+                    "10+7",
+                    "10+7 label flip",
+                    ("intro", "Figure6.1-10+7-2spc"),
+                    caveat="The author's peers held 5 classes each.",
+                    attackers=7,
+                ),
+            ),
+        ),
+        Figure(
+            name="regular-vs-transfer",
+            title="Regular against transfer learning",
+            text="10 honest peers with all classes. Regular learning trains whole networks from scratch, so it "
+            "belongs to the full set; rules that test rows of heads cannot take part in it.",
+            panels=(_TRANSFER,),
+            full_panels=(_REGULAR,),
+        ),
+        Figure(
+            name="non-iid",
+            title="Non-i.i.d. classes without attackers",
+            text="10 honest peers with all 10 classes, or with 4 each.",
+            panels=(
+                Panel(
+                    name="10 classes",
+                    title="All classes",
+                    setting=Setting(classes_per_peer=10),
+                    author=("exp_transfer_learning", "Figure1.1-transfer-2spc"),
+                ),
+                Panel(
+                    name="4 classes",
+                    title="4 of 10 classes",
+                    setting=Setting(),
+                    author=("exp_transfer(non-iid benign)", "connection-ratio-1.0-10n-2spc"),
+                ),
+            ),
+        ),
+        Figure(
+            name="byzantine-iid",
+            title="Attackers, i.i.d. classes",
+            text="7+3 fits the paper's text and 5+5 its caption.",
+            panels=_iid(FANG),
+            full_panels=_iid(ALONG),
+        ),
+        Figure(
+            name="byzantine-non-iid",
+            title="Attackers and non-i.i.d. classes",
+            text="10 peers with 4 classes each, and 5 attackers.",
+            panels=_non_iid(_TEN, FANG),
+        ),
+        Figure(
+            name="along",
+            title="Attacks along the benign update",
+            text="The author's versions of Fang's attacks overshoot the benign update instead of opposing it. 10+5, 4 "
+            "classes.",
+            panels=_non_iid(_TEN, ALONG),
+            only=("bristle", "local"),
+        ),
+        Figure(
+            name="attackers",
+            title="Number of attackers",
+            text="Label flippers: 10, 33, 50 and 71 % of all peers; 4 classes a peer.",
+            panels=(
+                _flipped("9+1", "9+1", ("exp_numattackers_10", "Figure5.1-9+1-2spc"), peers=9, attackers=1),
+                _flipped("10+5", "10+5", ("exp_numattackers_30", "Figure4.3-10+5-2spc")),
+                _flipped("10+10", "10+10", ("exp_numattackers_50", "Figure5.3-10+10-2spc"), attackers=10),
+                _flipped("10+24", "10+24", ("exp_numattackers_70", "Figure5.4-10+24-2spc"), attackers=24),
+            ),
+        ),
+        Figure(
+            name="degree",
+            title="Degree of non-i.i.d.-ness",
+            text="10 peers and 5 label flippers.",
+            panels=(
+                _flipped("2 classes", "2 of 10 classes", ("exp_noniid_20", "Figure7.1-10+5-2spc"), classes_per_peer=2),
+                _flipped("4 classes", "4 of 10 classes", ("exp_numattackers_30", "Figure4.3-10+5-2spc")),
+                _flipped("6 classes", "6 of 10 classes", ("exp_noniid_60", "Figure7.3-10+5-2spc"), classes_per_peer=6),
+            ),
+        ),
+        Figure(
+            name="connection-ratio",
+            title="Connection ratio",
+            text="100 peers with 4 classes each; each hears 2 (5) random benign peers, drawn once, and all of 2 (5) "
+            "label flippers.",
+            panels=(
+                _flipped(
+                    "2 %",
+                    "2 % connected",
+                    ("conrat2", "connection-ratio-0.02(2)"),
+                    caveat="The author's curve is that of one peer.",
+                    peers=100,
+                    attackers=2,
+                    hears=2,
+                ),
+                _flipped(
+                    "5 %",
+                    "5 % connected",
+                    ("conrat5", "connection-ratio-0.05(5)"),
+                    caveat="The author's curve is that of one peer.",
+                    peers=100,
+                    attackers=5,
+                    hears=5,
+                ),
+            ),
+        ),
+        Figure(
+            name="samples",
+            title="10 samples a class and peer",
+            text="As the figure of attackers and non-i.i.d. classes, with 10 training samples a class and peer.",
+            panels=_non_iid(_MORE, FANG),
+        ),
+        Figure(
+            name="sybil",
+            title="100 names of one label flipper",
+            text="Not in the paper: 10 peers with 4 classes each, and one attacker under 100 names. Median "
+            "and BRIDGE, which 100 of 110 heads must defeat, are run with the full set.",
+            panels=(Panel(name="10+100", title="10+100", setting=Setting(attackers=100, attack="sybil")),),
+            only=("bristle", "fedavg", "krum", "mozi", "local"),
+        ),
+        Figure(
+            name="red-team",
+            title="Every other attack",
+            text="Attacks that the paper did not try, in its non-i.i.d. world.",
+            panels=_red_team(),
+            only=RED_TEAM_RULES,
+            full=True,
+        ),
+        Figure(
+            name="speed",
+            title="Time per iteration",
+            text="One peer takes in what it received and trains one mini-batch, on one core; heads are those of "
+            "peers that trained alone, every third a label flipper's. Times are measured: they differ from run to run.",
+            measures="speed",
+        ),
+        Figure(
+            name="traffic",
+            title="Traffic",
+            text="Bytes that a peer sends in an iteration, by the size function of the wire: the head alone, or the "
+            "whole network.",
+            measures="traffic",
+        ),
+        Figure(
+            name="distances",
+            title="Distances between heads",
+            text="Euclidean distance from one peer's head to those it receives, by how many of its 4 classes the "
+            "sender shares; attackers as level lines.",
+            measures="distances",
+        ),
+        Figure(
+            name="curves",
+            title="The prioritiser's shares and the integrator's weight",
+            text="As functions of alpha and of the score.",
+            measures="curves",
+        ),
+    )

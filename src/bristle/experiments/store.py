@@ -1,0 +1,80 @@
+"""Finished runs, kept: an interruption loses nothing, and what has been run is not run again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bristle
+from bristle.learning.files import write_atomically
+
+Row = dict[str, Any]
+ENGINE = ("arrays", "attacks", "data", "learning", "peer", "rules", "simulation")
+
+
+class Store:
+    """A folder of finished runs, each known by its task and by the versions that it was run with."""
+
+    def __init__(self, folder: Path, versions: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.versions = dict(sorted(versions.items()))
+
+    def find(self, task: str) -> list[Row] | None:
+        """Return the rows of a finished run; None if there are none, or none that can be read."""
+        try:
+            content = json.loads(self._file(task).read_text(encoding="utf-8"))
+            if content["task"] != json.loads(task) or content["versions"] != self.versions:
+                return None
+            rows: list[Row] = content["rows"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # Not there, or damaged: it is run again.
+        return rows
+
+    def keep(self, task: str, rows: list[Row]) -> None:
+        """Keep the rows of a finished run."""
+        content = {"task": json.loads(task), "versions": self.versions, "rows": rows}
+        text = json.dumps(content, allow_nan=False, sort_keys=True) + "\n"
+        write_atomically(self._file(task), [text.encode()])
+
+    def _file(self, task: str) -> Path:
+        identity = json.dumps([task, self.versions], sort_keys=True)
+        return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+
+
+def versions(*, backbone: str) -> dict[str, str]:
+    """Return all that results depend on besides their task: releases, the engine's sources and the backbone."""
+    return {
+        "bristle": bristle.__version__,
+        "engine": engine_digest(),
+        "numpy": np.__version__,
+        "backbone": backbone[:16],
+    }
+
+
+@lru_cache(maxsize=1)
+def engine_digest() -> str:
+    """Digest of the sources that results depend on, so that those of an edited engine are not mixed with older ones."""
+    digest = hashlib.sha256()
+    for room in ENGINE:
+        for name, source in sorted(_sources(files("bristle").joinpath(room), room)):
+            digest.update(f"{name} {len(source)} ".encode() + source)
+    return digest.hexdigest()[:16]
+
+
+def _sources(folder: Traversable, name: str) -> list[tuple[str, bytes]]:
+    found = []
+    for entry in folder.iterdir():
+        path = f"{name}/{entry.name}"
+        if entry.is_dir():
+            found += _sources(entry, path)
+        elif entry.name.endswith(".py"):
+            found.append((path, entry.read_bytes()))
+    return found
