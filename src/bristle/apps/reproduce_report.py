@@ -172,10 +172,19 @@ def _speed(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
         Line(label=rule, x=[peers for peers, _ in pairs], y=[value for _, value in pairs], kind="author")
         for rule, pairs in author_timing().items()
     ]
-    axes = {"xlabel": "Connected peers", "ylabel": "Milliseconds per iteration", "better": "lower"}
-    ours = Panel(title="Ours", lines=tuple(lines), log_x=True, log_y=True, **axes)
-    author = Panel(title="The author's, on his machine", lines=tuple(theirs), log_x=True, log_y=True, **axes)
-    return [ours, author], []
+    panels = [
+        Panel(
+            title=title,
+            lines=tuple(drawn),
+            xlabel="Connected peers",
+            ylabel="Milliseconds per iteration",
+            log_x=True,
+            log_y=True,
+            better="lower",
+        )
+        for title, drawn in (("Ours", lines), ("The author's, on his machine", theirs))
+    ]
+    return panels, []
 
 
 def _traffic(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
@@ -183,10 +192,16 @@ def _traffic(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
         Line(label=label, x=NEIGHBOURS, y=[bytes_per_iteration(shape, count) / 1e3 for count in NEIGHBOURS])
         for label, shape in (("head", HEAD), ("whole network", WHOLE))
     )
-    axes = {"xlabel": "Neighbours", "ylabel": "Kilobytes per iteration and peer", "better": "lower"}
     rows = tuple((count, bytes_per_iteration(HEAD, count), bytes_per_iteration(WHOLE, count)) for count in NEIGHBOURS)
     table = Table(title="Bytes per iteration and peer", columns=("neighbours", "head", "whole network"), rows=rows)
-    return [Panel(title="Bytes sent", lines=lines, **axes)], [table]
+    panel = Panel(
+        title="Bytes sent",
+        lines=lines,
+        xlabel="Neighbours",
+        ylabel="Kilobytes per iteration and peer",
+        better="lower",
+    )
+    return [panel], [table]
 
 
 def _distances(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
