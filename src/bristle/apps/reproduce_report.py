@@ -14,7 +14,6 @@ from bristle.experiments import Panel as Declared
 from bristle.experiments.claims import CLAIMS
 from bristle.experiments.contenders import ORACLE, TUNED
 from bristle.experiments.finding import Finding as Found
-from bristle.experiments.finding import percent
 from bristle.experiments.plan import Wanted
 from bristle.experiments.reference import CAVEAT, author_curve, author_timing
 from bristle.experiments.targets import TARGETS, observations
@@ -145,7 +144,9 @@ def _lines(figure: Figure, declared: Declared, measured: Measured) -> list[Line]
     for rule in AUTHORS_LINES:
         curve = author_curve(declared, rule)
         if curve is not None and lines:
-            lines.append(Line(label=rule, x=curve.iterations, y=curve.accuracy, kind="author"))
+            pairs = zip(curve.iterations, curve.accuracy, strict=True)
+            shown = [pair for pair in pairs if pair[0] % 10 == 0 and pair[0] <= measured.last]
+            lines.append(Line(label=rule, x=[at for at, _ in shown], y=[value for _, value in shown], kind="author"))
     return lines
 
 
@@ -219,7 +220,13 @@ def _distances(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
     ]
     rows += [(f"malicious, {attack}", round(value, 3)) for attack, value in malicious.items()]
     table = Table(title="Mean distance", columns=("to", "distance"), rows=tuple(rows))
-    panel = Panel(title="From a peer's head", lines=tuple(lines), xlabel="Classes shared", ylabel="Euclidean distance")
+    panel = Panel(
+        title="From a peer's head",
+        lines=tuple(lines),
+        xlabel="Classes shared",
+        ylabel="Euclidean distance",
+        log_y=True,
+    )
     return [panel], [table]
 
 
@@ -241,11 +248,15 @@ _CONTENT = {"worlds": _worlds, "speed": _speed, "traffic": _traffic, "distances"
 
 
 def said(found: Sequence[Found]) -> list[str]:
-    """Return findings as lines for a terminal: what did not hold first."""
-    order = {False: 0, True: 1, None: 2}
-    marks = {False: "not held", True: "held", None: "not measured"}
-    listed = sorted((one for one in found if one.source != "observation"), key=lambda one: order[one.held])
-    return [f"{marks[one.held]:>12}  {one.source:6}  {one.figure}: {one.claim} ({one.measured})" for one in listed]
-
-
-__all__ = ["findings_of", "percent", "report_of", "said"]
+    """Return findings as lines for a terminal, those that did not hold last: they stay in sight."""
+    judged = sorted((one for one in found if one.held is not None), key=lambda one: not one.held)
+    lines = [
+        f"{'held' if one.held else 'NOT HELD':>8}  {one.source:6}  {one.figure}: {one.claim}: {one.measured}"
+        for one in judged
+        if one.source != "observation"
+    ]
+    above = [
+        f"{'noted':>8}  {one.figure}: {one.claim}: {one.measured}" for one in judged if one.source == "observation"
+    ]
+    left = sum(one.held is None for one in found)
+    return [*lines, *above, *([f"{left} claims were not measured in this run"] if left else [])]

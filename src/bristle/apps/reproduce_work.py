@@ -18,7 +18,7 @@ from bristle.experiments.plan import CONNECTED
 from bristle.learning.metrics import Evaluation
 from bristle.learning.oracle import accuracy_on, train_oracle
 from bristle.peer.step import PeerState, Samples, step
-from bristle.rules import Bristle, Context, Decision, Local
+from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
 from bristle.simulation.results import attack_name
 
@@ -72,8 +72,8 @@ def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> li
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Listening(Bristle):
-    """Bristle, and a note of the distances from every own head to the heads it received in the latest iteration."""
+class _Listening(Local):
+    """Never integrates, and notes the distances from every own head to the heads received in the last iteration."""
 
     heard: list[np.ndarray[Any, Any]] = field(default_factory=list, compare=False)
 
@@ -99,7 +99,10 @@ class _Listening(Bristle):
 
 
 def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """Mean distance from a peer's head to those it receives, by how many classes sender and receiver share."""
+    """Mean distance from a peer's head to those it receives, by how many classes sender and receiver share.
+
+    Peers learn alone, as in the paper's figure: heads that are integrated all the time end up close to each other.
+    """
     rule = _Listening()
     world = World(replace(scenario, rule=rule), data)
     latest = world.advance()

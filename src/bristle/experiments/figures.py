@@ -255,8 +255,8 @@ def figures() -> tuple[Figure, ...]:
         Figure(
             name="distances",
             title="Distances between heads",
-            text="Euclidean distance from one peer's head to those it receives, by how many of its 4 classes the "
-            "sender shares; attackers as level lines.",
+            text="Euclidean distance from the heads of peers that learn alone to those they receive, by how many of "
+            "4 classes the sender shares; attackers as level lines.",
             measures="distances",
         ),
         Figure(

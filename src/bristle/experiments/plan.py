@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bristle import rules
-from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, others
+from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, TUNED, others
 from bristle.experiments.contenders import full as full_contenders
 from bristle.experiments.declaration import Contender, Figure, Panel, Setting, Size, Task
 from bristle.experiments.figures import ALONG, FANG
@@ -132,6 +132,8 @@ def _oracle(figure: Figure, panel: Panel, seed: int, size: Size) -> Entry:
 def _speed(figure: Figure, wanted: Wanted) -> list[Entry]:
     found = []
     for contender in wanted.contenders(figure):
+        if contender == TUNED:
+            continue  # It takes the time of FedAvg.
         config = {**SPEED_WORLD.tables(seed=0, size=SPEED_SIZE), **contender.tables()}
         task = Task(kind="speed", config=config)
         found.append(Entry(figure=figure, panel=None, label=contender.label, seed=0, task=task))
@@ -140,14 +142,13 @@ def _speed(figure: Figure, wanted: Wanted) -> list[Entry]:
 
 def _distances(figure: Figure, wanted: Wanted) -> list[Entry]:
     chosen = {**FANG, **(ALONG if wanted.full else {})}
-    bristle = next(contender for contender in DEFAULT if contender.label == "bristle")
     found = []
     for attack in chosen:
         setting = Setting(attackers=5, attack=attack)
         for seed in range(wanted.seeds):
-            config = {**setting.tables(seed=seed, size=wanted.size), **bristle.tables()}
+            config = {**setting.tables(seed=seed, size=wanted.size), **LOCAL.tables()}
             task = Task(kind="distances", config=config)
-            found.append(Entry(figure=figure, panel=None, label="bristle", seed=seed, task=task))
+            found.append(Entry(figure=figure, panel=None, label=LOCAL.label, seed=seed, task=task))
     return found
 
 
