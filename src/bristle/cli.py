@@ -153,7 +153,7 @@ def reproduce(
         bool, typer.Option("--full", help="Every other rule, score and attack too, and regular learning. Hours.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="To see that all works: 1 seed, 50 iterations, 2,000 test images.")
+        bool, typer.Option("--quick", help="See that all works: 1 seed, 50 iterations, some of the images.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the rows as JSON Lines here as well.")] = None,
 ) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import bristle
 from bristle import rules
 from bristle.apps import bring_your_own
-from bristle.apps.simulate_config import did_you_mean, read
-from bristle.apps.simulate_parts import scenario_of
-from bristle.data import mnist
+from bristle.apps.simulate_config import DataSection, did_you_mean, read
+from bristle.apps.simulate_parts import make_dataset, scenario_of
 from bristle.experiments import Contender, Size, Store, Task, Wanted, entries, figures
 from bristle.experiments import rows as rows_of
 from bristle.experiments import tasks as tasks_of
@@ -24,14 +24,14 @@ from bristle.experiments.local_engine import LocalEngine
 from bristle.experiments.plan import TIMED
 from bristle.experiments.ray_engine import RayEngine
 from bristle.experiments.store import versions
-from bristle.learning.backbone import bundled
+from bristle.learning.backbone import Backbone, bundled
 from bristle.learning.files import write_atomically
 from bristle.simulation import FeatureData, prepare
 
 Row = dict[str, Any]
 WORK = "bristle.apps.reproduce_work:work"
-QUICK = Size(iterations=50, every=10, test_samples=2000)
-"""A small size that shows whether everything works, not what a rule is worth: one seed, 50 iterations, 2,000 tests."""
+QUICK = Size(iterations=50, every=10, train_samples=12_000, test_samples=2_000)
+"""A small size that shows whether everything works, not what a rule is worth; with one seed."""
 
 COLUMNS = (
     "figure", "panel", "rule", "attack", "peers", "attackers", "classes_per_peer", "samples_per_class", "seed",
@@ -131,7 +131,7 @@ def reproduce(
     """
     progress = progress or Progress()
     backbone = bundled()
-    made_with = versions(backbone=backbone.digest) | _own_sources(wanted)
+    made_with = versions(release=bristle.__version__, backbone=backbone.digest) | _own_sources(wanted)
     store = Store(out / "runs", made_with)
     lines = entries(wanted)
     results: dict[str, list[Row]] = {}
@@ -146,13 +146,19 @@ def reproduce(
     missing.sort(key=lambda task: task.kind in TIMED)
     progress.begin(missing, len(results))
     if missing:
-        data = prepare(mnist(), backbone, progress=progress.features)
+        data = _data(wanted.size, backbone, progress.features)
         together = [task for task in missing if task.kind not in TIMED]
         alone = missing[len(together) :]
         for some, first, how_many in ((together, 0, processes), (alone, len(together), 1)):
             runner = _engine(engine if some is together else "local", data, address=address, processes=how_many)
             _run(runner, some, first, store, results, progress)
     return Reproduction(wanted=wanted, rows=tuple(rows_of(lines, results)), versions=made_with)
+
+
+def _data(size: Size, backbone: Backbone, progress: Callable[[int, int], None] | None) -> FeatureData:
+    """Return the features that all tasks share, those of MNIST by the bundled backbone."""
+    dataset = make_dataset(DataSection(train_samples=size.train_samples))
+    return prepare(dataset, backbone, test_samples=size.test_samples, progress=progress)
 
 
 def _run(

@@ -32,14 +32,12 @@ def work(text: str, data: FeatureData, tick: Tick) -> str:
     task = Task.read(text)
     config = read(task.config)
     scenario = scenario_of(config, classes=len(data.classes))
-    tests = config.data.test_samples
-    some = replace(data, test=data.test[:tests], test_labels=data.test_labels[:tests])
     if task.kind == "regular":
         from bristle.apps.reproduce_regular import regular  # noqa: PLC0415 - it needs torch
 
-        rows = regular(scenario, every=config.world.evaluate_every, test_samples=tests, tick=tick)
+        rows = regular(scenario, every=config.world.evaluate_every, test_samples=config.data.test_samples, tick=tick)
     else:
-        rows = _WORK[task.kind](scenario, some, config.world.evaluate_every, tick)
+        rows = _WORK[task.kind](scenario, data, config.world.evaluate_every, tick)
     return json.dumps(rows, allow_nan=False)
 
 

@@ -19,11 +19,17 @@ Kind = Literal["world", "oracle", "speed", "distances", "regular"]
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How long and how closely worlds are watched."""
+    """How long and how closely worlds are watched, and how many samples there are (None: all)."""
 
     iterations: int = 300
     every: int = 10
+    train_samples: int | None = None
     test_samples: int | None = None
+
+    def data(self) -> dict[str, int]:
+        """Return the table of a configuration that says which samples."""
+        limits = {"train_samples": self.train_samples, "test_samples": self.test_samples}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +100,7 @@ class Setting:
                 "evaluate_every": size.every,
                 "seed": seed,
             },
-            "data": {} if size.test_samples is None else {"test_samples": size.test_samples},
+            "data": size.data(),
             "partition": {"classes_per_peer": self.classes_per_peer, "samples": self.samples_per_class},
             "attack": {"name": self.attack},
             "topology": {"name": "all"} if self.hears is None else random,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bristle import rules
 from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, TUNED, others
 from bristle.experiments.contenders import full as full_contenders
 from bristle.experiments.declaration import Contender, Figure, Panel, Setting, Size, Task
@@ -17,7 +16,7 @@ CONNECTED = (1, 2, 4, 8, 16, 32, 64, 96)
 """How many peers one is connected to in the figure of speed."""
 
 SPEED_WORLD = Setting(peers=65, attackers=32, attack="label-flip", hears=8)
-SPEED_SIZE = Size(iterations=30, every=30, test_samples=100)
+SPEED_ITERATIONS = 30
 TIMED = ("speed",)
 """Kinds of tasks that measure time: they are run one by one, when nothing else is."""
 
@@ -131,10 +130,11 @@ def _oracle(figure: Figure, panel: Panel, seed: int, size: Size) -> Entry:
 
 def _speed(figure: Figure, wanted: Wanted) -> list[Entry]:
     found = []
+    size = replace(wanted.size, iterations=SPEED_ITERATIONS)
     for contender in wanted.contenders(figure):
         if contender == TUNED:
             continue  # It takes the time of FedAvg.
-        config = {**SPEED_WORLD.tables(seed=0, size=SPEED_SIZE), **contender.tables()}
+        config = {**SPEED_WORLD.tables(seed=0, size=size), **contender.tables()}
         task = Task(kind="speed", config=config)
         found.append(Entry(figure=figure, panel=None, label=contender.label, seed=0, task=task))
     return found
@@ -157,9 +157,3 @@ def _nothing(figure: Figure, wanted: Wanted) -> list[Entry]:
 
 
 _ENTRIES = {"worlds": _worlds, "speed": _speed, "distances": _distances, "traffic": _nothing, "curves": _nothing}
-
-
-def known_rules() -> list[str]:
-    """Return the labels that may be asked for."""
-    labels = [contender.label for contender in full_contenders()]
-    return [*labels, *(name for name in rules.names() if name not in labels)]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import bristle
 from bristle.learning.files import write_atomically
 
 Row = dict[str, Any]
@@ -41,7 +40,8 @@ class Store:
     def keep(self, task: str, rows: list[Row]) -> None:
         """Keep the rows of a finished run."""
         content = {"task": json.loads(task), "versions": self.versions, "rows": rows}
-        text = json.dumps(content, allow_nan=False, sort_keys=True) + "\n"
+        # In the order of the rows' columns: what is read back must give the same bytes again.
+        text = json.dumps(content, allow_nan=False) + "\n"
         write_atomically(self._file(task), [text.encode()])
 
     def _file(self, task: str) -> Path:
@@ -49,10 +49,10 @@ class Store:
         return self.folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
-def versions(*, backbone: str) -> dict[str, str]:
+def versions(*, release: str, backbone: str) -> dict[str, str]:
     """Return all that results depend on besides their task: releases, the engine's sources and the backbone."""
     return {
-        "bristle": bristle.__version__,
+        "bristle": release,
         "engine": engine_digest(),
         "numpy": np.__version__,
         "backbone": backbone[:16],

@@ -1,0 +1,27 @@
+"""Features in files: the same for every reader, and nobody can write to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bristle.experiments import shared_features
+from bristle.simulation import FeatureData
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = FeatureData(
+        rng.random((20, 3), dtype=np.float32), np.arange(20) % 2, rng.random((5, 3), dtype=np.float32),
+        np.arange(5) % 2, ("yes", "no"),
+    )  # fmt: skip
+    shared_features.save(data, tmp_path / "new")
+    found = shared_features.load(tmp_path / "new")
+    for name in shared_features.ARRAYS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(data, name))
+        assert type(getattr(found, name)) is np.ndarray
+    assert found.classes == ("yes", "no")
+    with pytest.raises(ValueError, match="read-only"):
+        found.train[0, 0] = 1
