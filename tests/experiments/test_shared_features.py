@@ -19,9 +19,11 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     )  # fmt: skip
     shared_features.save(data, tmp_path / "new")
     found = shared_features.load(tmp_path / "new")
-    for name in shared_features.ARRAYS:
-        np.testing.assert_array_equal(getattr(found, name), getattr(data, name))
-        assert type(getattr(found, name)) is np.ndarray
+    before = (data.train, data.train_labels, data.test, data.test_labels)
+    after = (found.train, found.train_labels, found.test, found.test_labels)
+    for ours, theirs in zip(before, after, strict=True):
+        np.testing.assert_array_equal(theirs, ours)
+        assert type(theirs) is np.ndarray
     assert found.classes == ("yes", "no")
     with pytest.raises(ValueError, match="read-only"):
         found.train[0, 0] = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from bristle.apps.reproduce import Progress as Told
@@ -99,7 +99,7 @@ def _progress() -> Iterator[Told]:
 class _State:
     """How far everybody is. The measure is cost, not runs: a world of 100 peers counts for many."""
 
-    def __init__(self, bar: Progress, work: object, console: Console) -> None:
+    def __init__(self, bar: Progress, work: TaskID, console: Console) -> None:
         self._bar, self._work, self._console = bar, work, console
         self._tasks: list[Task] = []
         self._share: dict[int, float] = {}
@@ -108,7 +108,7 @@ class _State:
         self._began = self._said = time.monotonic()
 
     def features(self, done: int, total: int) -> None:
-        self._bar.update(self._work, description="extracting features (once)", completed=done, total=total)  # type: ignore[arg-type]
+        self._bar.update(self._work, description="extracting features (once)", completed=done, total=total)
 
     def begin(self, missing: list[Task], finished: int) -> None:
         self._tasks = missing
@@ -132,7 +132,7 @@ class _State:
         passed = max(time.monotonic() - self._began, 1e-9)
         rate = f"{sum(self._iterations.values()) / passed:.0f} iterations/s"
         runs = f"{self._runs} of {len(self._tasks)} runs"
-        self._bar.update(self._work, description=runs, completed=done, total=total, rate=rate)  # type: ignore[arg-type]
+        self._bar.update(self._work, description=runs, completed=done, total=total, rate=rate)
         finished = self._runs == len(self._tasks)
         if not self._console.is_terminal and (time.monotonic() - self._said > SECONDS_BETWEEN_LINES or finished):
             self._said = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,7 @@ class RayEngine:
             return
         ray = self._ray
         here = self._address is None
-        variables = {**ONE_THREAD, **({"PYTHONPATH": ":".join(filter(None, sys.path))} if here else {})}
+        variables = {**ONE_THREAD, **({"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} if here else {})}
         ray.init(
             address="local" if here else self._address,
             num_cpus=self._processes if here else None,
