@@ -15,7 +15,7 @@ FANG = {
     "krum": "Krum attack",
     "trimmed-mean": "Trimmed-mean attack",
 }
-# FedAvg is tuned where it could matter: with few label flippers it is lost whatever its learning rate.
+# FedAvg is tuned where it could matter: among label flippers it is lost whatever its learning rate.
 UNTUNED = ("bristle", "fedavg", "median", "krum", "bridge", "mozi", "local")
 # A rule that is not registered is left out: a second rule of Bristle's needs its name here and nothing else.
 RED_TEAM_RULES = ("bristle", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
