@@ -12,11 +12,11 @@ import torch
 from bristle.data import mnist
 from bristle.learning.adam import HeadState
 from bristle.learning.regular import ConvolutionalNetwork, regular_step
+from bristle.peer.wire_size import head_bytes
 from bristle.rules import Context
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.population import populate
 from bristle.simulation.streams import Stream, draw
-from bristle.simulation.wire_size import head_bytes
 
 Row = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bristle.learning.regular import ConvolutionalNetwork
-from bristle.simulation.wire_size import head_bytes
+from bristle.peer.wire_size import head_bytes
 
 HEAD = (10, 800)
 WHOLE = (1, ConvolutionalNetwork().parameters)
