@@ -16,9 +16,9 @@ RUNNER = CliRunner()
 def test_help_teaches() -> None:
     shown = RUNNER.invoke(app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    for word in ("demo", "simulate", "pretrain", "Exit codes"):
+    for word in ("demo", "simulate", "pretrain", "peer", "status", "Exit codes"):
         assert word in shown.output
-    for command in ("demo", "simulate", "pretrain"):
+    for command in ("demo", "simulate", "pretrain", "peer", "status"):
         shown = RUNNER.invoke(app, [command, "--help"], env={"COLUMNS": "200"})
         assert shown.exit_code == 0
         assert "Example: bristle" in shown.output

@@ -9,9 +9,9 @@ import bristle
 
 
 def test_public_names() -> None:
-    from bristle import Bristle, Context, Decision, Evaluation, Pool, attacks, rules, simulate  # noqa: PLC0415
+    from bristle import Bristle, Context, Decision, Evaluation, Peer, Pool, attacks, rules, simulate  # noqa: PLC0415
 
-    assert {Bristle, Context, Decision, Evaluation, Pool}
+    assert {Bristle, Context, Decision, Evaluation, Peer, Pool}
     assert rules.names()
     assert attacks.names()
     assert callable(simulate)
@@ -30,6 +30,9 @@ def test_import_loads_nothing_heavy() -> None:
         "matplotlib",
         "array_api_strict",
         "PIL",
+        "aiohttp",
+        "psutil",
+        "sqlite3",
     )
     code = f"import sys, bristle; print([name for name in {heavy!r} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -8,10 +8,11 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules import Bristle, Context, Decision
 
 __version__ = "0.1.0"
-__all__ = ["Bristle", "Context", "Decision", "Evaluation", "Pool", "attacks", "rules", "simulate"]
+__all__ = ["Bristle", "Context", "Decision", "Evaluation", "Peer", "Pool", "attacks", "rules", "simulate"]
 
 if TYPE_CHECKING:
     from bristle.apps.simulate import simulate
+    from bristle.network.service import Peer
 else:
 
     def __getattr__(name: str) -> object:
@@ -20,4 +21,8 @@ else:
             from bristle.apps.simulate import simulate  # noqa: PLC0415
 
             return simulate
+        if name == "Peer":
+            from bristle.network.service import Peer  # noqa: PLC0415
+
+            return Peer
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

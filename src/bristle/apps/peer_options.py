@@ -1,0 +1,156 @@
+"""What the options of `bristle peer` stand for."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bristle import rules
+from bristle.apps import bring_your_own
+from bristle.apps.peer_data import PeerData, prepare
+from bristle.learning.backbone import Backbone, CallableBackbone, OnnxBackbone, bundled
+from bristle.network.service_pace import Pace
+from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
+from bristle.peer.wire_size import Encoding
+from bristle.rules import Rule
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerOptions:
+    """What the command line says about a peer; texts as they were given."""
+
+    application: str
+    folder: Path
+    data: str | None = None
+    classes: str | None = None
+    group_classes: str | None = None
+    samples: int | None = None
+    backbone: str = "bundled"
+    listen: str = "127.0.0.1:0"
+    known: Sequence[str] = ()
+    beacon: int | None = None
+    secret_file: Path | None = None
+    members_file: Path | None = None
+    rule: str | None = None
+    encoding: Encoding = "float32"
+    interval: float = 1.0
+    only_on_power: bool = False
+    hours: str | None = None
+    max_bytes_per_hour: int | None = None
+    max_bytes_per_day: int | None = None
+    cpu_share: float | None = None
+    http: str | None = None
+    iterations: int | None = None
+    test_every: int = 10
+    seed: int | None = None
+    json: Path | None = None
+
+    def make_backbone(self) -> Backbone:
+        """Return the backbone: the bundled one, an ONNX file, or your own as module:name."""
+        if self.backbone == "bundled":
+            return bundled()
+        if bring_your_own.is_own(self.backbone):
+            kinds = (OnnxBackbone, CallableBackbone)
+            made: Backbone = bring_your_own.make(self.backbone, {}, what="backbone", kind=kinds)
+            return made
+        return OnnxBackbone.load(self.backbone)
+
+    def make_rule(self) -> Rule | None:
+        """Return the rule by name, or your own as module:name; None for the usual one."""
+        if self.rule is None:
+            return None
+        if bring_your_own.is_own(self.rule):
+            own: Rule = bring_your_own.make(self.rule, {}, what="rule", kind=Rule)
+            return own
+        if self.rule not in rules.names():
+            raise ValueError(f"--rule {self.rule!r} is not a rule; choose from {', '.join(rules.names())}")
+        made: Rule = rules.create(self.rule)
+        return made
+
+    def make_data(self, backbone: Backbone) -> PeerData | None:
+        """Return this peer's data; None where all of them are to come over HTTP."""
+        group_classes = names(self.group_classes, "--group-classes")
+        if self.data is None:
+            if group_classes is None:
+                raise ValueError("give --data, or --group-classes where all data come over HTTP")
+            return None
+        return prepare(
+            self.data,
+            backbone,
+            chosen=names(self.classes, "--classes"),
+            group_classes=group_classes,
+            samples=self.samples,
+            seed=self.seed or 0,
+        )
+
+    def make_pace(self) -> Pace:
+        """Return when to work. Power and hours hold for training and for sending alike."""
+        wanted: list[Condition] = [OnPower()] if self.only_on_power else []
+        wanted += [Hours.parse(self.hours)] if self.hours else []
+        when: Condition = wanted[0] if len(wanted) == 1 else all_of(*wanted) if wanted else Always()
+        return Pace(
+            interval=self.interval,
+            train_when=when,
+            send_when=when,
+            bytes_per_hour=self.max_bytes_per_hour,
+            bytes_per_day=self.max_bytes_per_day,
+            cpu_share=self.cpu_share,
+        )
+
+
+def names(text: str | None, option: str) -> tuple[str, ...] | None:
+    """Read names between commas."""
+    if text is None:
+        return None
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"{option} {text!r}: give different names, with commas between them")
+    return found
+
+
+def address(text: str, option: str) -> Address:
+    """Read HOST:PORT; an IPv6 address stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{option} {text!r}: write HOST:PORT, e.g. 192.0.2.7:7700 or [2001:db8::7]:7700")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def http_address(text: str) -> Address:
+    """Read PORT, which is on this machine alone, or HOST:PORT."""
+    return address(text if ":" in text else f"127.0.0.1:{text}", "--http")
+
+
+def read_secret(path: Path | None) -> bytes | None:
+    """Read the secret of a closed group from a file that others cannot read."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"--secret-file {path}: there is no such file")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and mode & 0o077:
+        raise ValueError(f"others can read the secret in {path} (mode {mode:o}): run chmod 600 {path}")
+    return path.read_bytes().strip()
+
+
+def read_members(path: Path | None) -> frozenset[bytes] | None:
+    """Read key ids in hexadecimal, one a line; what follows a # is a comment."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"--members-file {path}: there is no such file")
+    members = set()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            members.add(bytes.fromhex(text))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {text!r} is no key id in hexadecimal") from error
+    return frozenset(members)

@@ -1,0 +1,129 @@
+"""`bristle status`: what a peer has done, asked of the running peer or read from its folder."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bristle.peer.record import Iteration
+from bristle.peer.status import Status, read_status
+from bristle.peer.store_files import ENDPOINT, TOKEN, is_running
+
+TIMEOUT = 5.0
+
+
+def get_status(folder: Path) -> Status:
+    """Return a peer's status: from itself where it runs and listens for HTTP, else from its store."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}: name the one that `bristle peer --folder` was given")
+    # A token goes only to a peer that runs: a killed one leaves an address that others may have taken.
+    running = is_running(folder)
+    asked = _ask(folder) if running else None
+    return read_status(folder, running=running) if asked is None else asked
+
+
+def _ask(folder: Path) -> Status | None:
+    """Ask the running peer; None where it does not listen, or does not answer."""
+    try:
+        where = json.loads((folder / ENDPOINT).read_text(encoding="utf-8"))
+        token = (folder / TOKEN).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+    connection = http.client.HTTPConnection(where["host"], where["port"], timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/status", headers={"Authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        body = answer.read()
+    except OSError:
+        return None
+    finally:
+        connection.close()
+    return Status.from_dict(json.loads(body)) if answer.status == http.client.OK else None
+
+
+def show(status: Status, console: Console | None = None) -> None:
+    """Print a status for people."""
+    screen = console or Console(highlight=False)
+    state = "running" if status.running else "stopped"
+    if status.waiting:
+        state += f", held back: it {status.waiting}"
+    about = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("peer", f"{status.key_id} ({state})"),
+        ("group", status.application),
+        ("iteration", str(status.iteration)),
+        ("accuracy", "not measured" if status.accuracy is None else f"{status.accuracy:.1%}"),
+        ("samples", _samples(status)),
+        ("traffic", _traffic(status)),
+        ("refused", _refused(status)),
+        ("listens on", status.address),
+    ):
+        if value is None:
+            continue  # Only the running peer itself knows.
+        about.add_row(f"[bold]{name}", value)
+    screen.print(about)
+    if status.neighbours:
+        screen.print(_neighbours(status))
+    if status.decided is not None:
+        _show_decided(status.decided, screen)
+    elif status.last is not None:
+        screen.print(f"\nIt has heard nobody lately; its last iteration ended {_when(status.last)}.")
+
+
+def _show_decided(decided: Iteration, screen: Console) -> None:
+    table = Table(
+        title=f"\nWhat it made of the heads it heard last, in iteration {decided.iteration} ({_when(decided)})",
+        title_justify="left",
+    )
+    table.add_column("sender")
+    table.add_column("its iteration", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("why")
+    for one in sorted(decided.heard, key=lambda one: -one.share):
+        table.add_row(one.sender[:16], str(one.iteration), f"{one.share:.1%}", one.words)
+    screen.print(table)
+
+
+def _when(record: Iteration) -> str:
+    return f"{datetime.fromtimestamp(record.at):%Y-%m-%d %H:%M:%S}"
+
+
+def _neighbours(status: Status) -> Table:
+    table = Table(title=f"\n{len(status.neighbours)} neighbours", title_justify="left")
+    for name in ("peer", "address", "last heard"):
+        table.add_column(name)
+    for one in status.neighbours:
+        table.add_row(one.key_id[:16], one.address, f"{one.silent:.0f} s ago")
+    return table
+
+
+def _samples(status: Status) -> str:
+    held = [f"{one.name}: {one.training}+{one.held_out}" for one in status.samples if one.training or one.held_out]
+    return ", ".join(held) + " (training + held out)" if held else "none yet"
+
+
+def _traffic(status: Status) -> str:
+    count = status.counters.get
+    return (
+        f"{_bytes(count('bytes_out', 0))} out in {count('heads_out', 0)} heads, {_bytes(count('bytes_in', 0))} in "
+        f"with {count('heads_in', 0)} heads; {_bytes(status.bytes_last_day)} out in the last day; "
+        f"{count('retransmissions', 0)} retransmissions"
+    )
+
+
+def _refused(status: Status) -> str:
+    refused = {name: count for name, count in status.counters.items() if name.startswith("refused.") and count}
+    told = [f"{count} x {name.removeprefix('refused.')}" for name, count in sorted(refused.items())]
+    return ", ".join(told) or "nothing"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,102 @@
+"""When a peer works, and how much: its pace."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bristle.peer.budget import ByteBudget, CpuShare
+from bristle.peer.conditions import Always, Condition, describe
+
+_ALWAYS = Always()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """When to train and to send, and the caps on both.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds from the start of an iteration to that of the next, at least.
+    train_when : callable
+        While it says no, the peer rests: it neither integrates nor trains, but stays in touch with the others and
+        keeps the newest head of each.
+    send_when : callable
+        While it says no, the peer goes on learning and shares nothing.
+    bytes_per_hour, bytes_per_day : int, optional
+        The most that may be sent: a head that would exceed it is not shared. Acknowledgements of what others send
+        are counted, but never held back.
+    cpu_share : float, optional
+        How much of one processor this process may use; 1 is all of it.
+    check_every : float
+        Seconds after which a condition that said no is asked again.
+    """
+
+    interval: float = 1.0
+    train_when: Condition = _ALWAYS
+    send_when: Condition = _ALWAYS
+    bytes_per_hour: int | None = None
+    bytes_per_day: int | None = None
+    cpu_share: float | None = None
+    check_every: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.interval < float("inf"):
+            raise ValueError(f"interval={self.interval}: give 0 or more seconds")
+        if not 0 < self.check_every < float("inf"):
+            raise ValueError(f"check_every={self.check_every}: give a number of seconds above 0")
+        # They check what they are made of.
+        ByteBudget(per_hour=self.bytes_per_hour, per_day=self.bytes_per_day)
+        if self.cpu_share is not None:
+            CpuShare(self.cpu_share)
+
+
+class Rhythm:
+    """Says when the next iteration may start, and wakes who waits when the peer is to stop.
+
+    Parameters
+    ----------
+    pace : Pace
+        What to keep to.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.waiting: str | None = None
+        self._share = None if pace.cpu_share is None else CpuShare(pace.cpu_share)
+        self._stopping = asyncio.Event()
+        self._began = float("-inf")
+
+    def stop(self) -> None:
+        """Let nobody wait any longer; there will be no next iteration."""
+        self._stopping.set()
+
+    async def next_turn(self, sent: Callable[[], Awaitable[None]]) -> bool:
+        """Wait until the last head has left, the interval has passed and the condition holds; False: stop instead."""
+        await self._unless_stopped(sent())
+        while not self._stopping.is_set():
+            rest = max(self._began + self.pace.interval - time.monotonic(), self._share.rest() if self._share else 0.0)
+            if rest > 0:
+                await self._unless_stopped(asyncio.sleep(rest))
+            elif self.pace.train_when():
+                self.waiting, self._began = None, time.monotonic()
+                if self._share:
+                    self._share.begin()
+                return True
+            else:
+                self.waiting = f"trains only {describe(self.pace.train_when)}"
+                await self._unless_stopped(asyncio.sleep(self.pace.check_every))
+        return False
+
+    async def _unless_stopped(self, awaitable: Awaitable[None]) -> None:
+        wanted, stopped = asyncio.ensure_future(awaitable), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({wanted, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if wanted.done():
+                wanted.result()
+        finally:
+            wanted.cancel()
+            stopped.cancel()

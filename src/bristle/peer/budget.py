@@ -1,0 +1,110 @@
+"""Caps: how many bytes a peer may send in an hour and a day, and how much of a processor it may use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+PERIOD = 300
+"""Spending is remembered in periods of so many seconds."""
+
+HOUR, DAY = 3_600, 86_400
+
+
+class ByteBudget:
+    """Bytes sent in the last hour and the last day, against what is allowed.
+
+    What was sent is remembered across restarts (`spending`), so that a restart is no way around a cap.
+
+    Parameters
+    ----------
+    per_hour, per_day : int, optional
+        How many bytes may be sent; None for any number.
+    spending : mapping of int to int
+        What `spending` returned before.
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        *,
+        per_hour: int | None = None,
+        per_day: int | None = None,
+        spending: Mapping[int, int] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        for name, cap in (("per_hour", per_hour), ("per_day", per_day)):
+            if cap is not None and cap < 0:
+                raise ValueError(f"{name}={cap}: give 0 or more bytes, or None for any number")
+        self.per_hour = per_hour
+        self.per_day = per_day
+        self._clock = clock
+        self._spent = dict(spending or {})
+
+    def spend(self, count: int) -> None:
+        """Note that `count` more bytes were sent."""
+        period = self._period()
+        self._spent[period] = self._spent.get(period, 0) + count
+        oldest = period - DAY // PERIOD
+        if min(self._spent) < oldest:
+            self._spent = {when: spent for when, spent in self._spent.items() if when >= oldest}
+
+    def allows(self, count: int) -> bool:
+        """Tell whether `count` bytes more may be sent now."""
+        return all(
+            cap is None or self._since(seconds) + count <= cap
+            for cap, seconds in ((self.per_hour, HOUR), (self.per_day, DAY))
+        )
+
+    @property
+    def spending(self) -> dict[int, int]:
+        """Bytes of each period of the last day, for the next start."""
+        return dict(self._spent)
+
+    @property
+    def last_day(self) -> int:
+        """Bytes sent in the last day."""
+        return self._since(DAY)
+
+    def _since(self, seconds: int) -> int:
+        # The period that has begun to leave the window counts in full: a cap is never exceeded in any window.
+        oldest = self._period() - seconds // PERIOD
+        return sum(spent for period, spent in self._spent.items() if period >= oldest)
+
+    def _period(self) -> int:
+        return int(self._clock() // PERIOD)
+
+
+class CpuShare:
+    """How long to rest so that this process uses no more than a share of one processor.
+
+    Parameters
+    ----------
+    share : float
+        From above 0; 1 is one processor all the time.
+    cpu, wall : callable
+        Processor time of this process, and time, in seconds.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        *,
+        cpu: Callable[[], float] = time.process_time,
+        wall: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not share > 0:
+            raise ValueError(f"cpu_share={share}: give a share above 0, e.g. 0.25 for a quarter of one processor")
+        self.share = share
+        self._cpu, self._wall = cpu, wall
+        self._mark = cpu(), wall()
+
+    def rest(self) -> float:
+        """Return how many seconds to wait before working again; 0 when none."""
+        cpu, wall = self._mark
+        return max(0.0, (self._cpu() - cpu) / self.share - (self._wall() - wall))
+
+    def begin(self) -> None:
+        """Start a new account: what is used from now on is for the next rest."""
+        self._mark = self._cpu(), self._wall()

@@ -1,0 +1,154 @@
+"""A peer without a network: samples, head and rule, one iteration at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bristle.arrays import keyed_uniforms
+from bristle.learning.adam import HeadState, TrainingSettings
+from bristle.learning.samples import SampleStore
+from bristle.peer.step import PeerState, Samples, step
+from bristle.rules import Bristle, Decision, Rule, stack
+
+Floats = npt.NDArray[np.float32]
+Booleans = npt.NDArray[np.bool]
+
+BATCHES, MODELS = 0, 1
+STREAMS = 3
+"""An iteration has three streams of draws, as in a simulated world; a live peer uses the first two."""
+
+USUAL_LENGTH = 300
+"""A run of the paper has that many iterations. Rules that relax over a run are told so by a peer that has no end."""
+
+
+def default_rule() -> Rule:
+    """Return the rule that a peer uses unless told otherwise."""
+    return Bristle()
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Uniforms that depend on the seed, the peer's number and the iteration alone, as in a simulated world."""
+
+    seed: int
+    number: int = 0
+
+    def __call__(self, stream: int, iteration: int, size: int) -> Floats:
+        """Draw `size` uniforms in [0, 1)."""
+        drawn = keyed_uniforms(self.seed, np.array([self.number]), STREAMS * iteration + stream, size)
+        uniforms: Floats = drawn[0].astype(np.float32)
+        return uniforms
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """A head from somebody else.
+
+    Parameters
+    ----------
+    sender : bytes
+        The key id of who signed it.
+    iteration : int
+        The sender's iteration.
+    head : array [C, D]
+        The head.
+    claims : boolean array [C], optional
+        The classes that the sender says it trains and tests itself.
+    """
+
+    sender: bytes
+    iteration: int
+    head: npt.NDArray[Any]
+    claims: Booleans | None = None
+
+
+class Learner:
+    """What one peer knows and how it learns. `iterate` is one iteration; nothing else changes the head.
+
+    Parameters
+    ----------
+    samples : SampleStore
+        What it trains and tests on; may grow between iterations.
+    rule : Rule
+        What to make of received heads.
+    draws : Draws
+        Randomness.
+    training : TrainingSettings
+        Optimiser and mini-batch.
+    state : PeerState, optional
+        Where it left off.
+    iteration : int
+        How many iterations were done.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: SampleStore,
+        rule: Rule,
+        draws: Draws,
+        training: TrainingSettings,
+        state: PeerState | None = None,
+        iteration: int = 0,
+    ) -> None:
+        self.samples = samples
+        self.rule = rule
+        self.draws = draws
+        self.training = training
+        self.iteration = iteration
+        shape = (samples.classes, samples.features)
+        self.state = state or PeerState.start(HeadState.zeros(shape, like=np.zeros((), dtype=np.float32)))
+
+    @property
+    def head(self) -> Floats:
+        """The head that is used and shared [C, D]."""
+        head: Floats = self.state.head
+        return head
+
+    @property
+    def claims(self) -> Booleans:
+        """The classes that the peer trains and can test itself [C]."""
+        claimed: Booleans = self.samples.trained & self.samples.familiar
+        return claimed
+
+    def iterate(self, messages: Sequence[Message], *, total: int | None = None) -> Decision:
+        """Integrate what was received, train one mini-batch, and return what was decided about every message.
+
+        A rule that tests received heads keeps the own one until there is a class to test; training goes on meanwhile.
+        `total` is how many iterations there will be, where that is known.
+        """
+        iteration = self.iteration + 1
+        received, mask, refusals = stack(self.head, [message.head for message in messages])
+        training = self.samples.training
+        self.state, decision = step(
+            self.state,
+            received,
+            rule=self.rule,
+            samples=Samples(training.features, training.labels),
+            batch_draws=self.draws(BATCHES, iteration, len(training.labels)),
+            model_draws=self.draws(MODELS, iteration, len(messages)) if self.rule.samples else None,
+            mask=mask,
+            evaluation=self.samples.evaluation,
+            claims=self._claims_of(messages),
+            senders=np.array([_number(message.sender) for message in messages], dtype=np.int64),
+            iteration=iteration,
+            total=max(iteration, total or USUAL_LENGTH),
+            settings=self.training,
+        )
+        self.iteration = iteration
+        return decision.with_refusals(refusals)
+
+    def _claims_of(self, messages: Sequence[Message]) -> Booleans:
+        nothing = np.zeros(self.samples.classes, dtype=np.bool)
+        claims = [nothing if message.claims is None else message.claims for message in messages]
+        return np.stack(claims) if claims else np.zeros((0, self.samples.classes), dtype=np.bool)
+
+
+def _number(sender: bytes) -> int:
+    """Return a number that stands for a sender in every call, below 2^63."""
+    return int.from_bytes(sender[:8], "big") >> 1

@@ -1,0 +1,93 @@
+"""What a peer remembers of an iteration: whom it heard, what it made of it, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bristle.rules import Decision
+from bristle.rules.decision import Reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """One received head and what became of it.
+
+    Parameters
+    ----------
+    sender : str
+        The sender's key id, in hexadecimal.
+    iteration : int
+        The sender's iteration, as it says.
+    share : float
+        Which share of the new head comes from it, averaged over the classes.
+    reason : str
+        Name of the reason, e.g. ``"kept"``.
+    words : str
+        The reason in words.
+    """
+
+    sender: str
+    iteration: int
+    share: float
+    reason: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iteration:
+    """One iteration of a peer, as it is kept and shown.
+
+    Parameters
+    ----------
+    iteration : int
+        Which one, from 1.
+    at : float
+        When it ended, in seconds since 1970.
+    seconds : float
+        How long integrating and training took.
+    heard : tuple of Heard
+        What was received.
+    trained : bool
+        Whether there was anything to train on.
+    accuracy : float, optional
+        On the test set that the peer was given, where it was measured.
+    """
+
+    iteration: int
+    at: float
+    seconds: float
+    heard: tuple[Heard, ...] = ()
+    trained: bool = True
+    accuracy: float | None = None
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON."""
+        return json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Iteration:
+        """Read what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**{**fields, "heard": tuple(Heard(**entry) for entry in fields["heard"])})
+
+
+def heard_of(decision: Decision, senders: Sequence[bytes], iterations: Sequence[int]) -> tuple[Heard, ...]:
+    """Put a decision about one inbox into words: `senders` and their `iterations`, in the order of its models."""
+    if not senders:
+        return ()
+    shares = np.asarray(decision.weights).mean(axis=-1)
+    return tuple(
+        Heard(
+            sender=sender.hex(),
+            iteration=iteration,
+            share=round(float(shares[place]), 6),
+            reason=Reason(int(decision.reasons[place])).name.lower().replace("_", "-"),
+            words=decision.explain(place),
+        )
+        for place, (sender, iteration) in enumerate(zip(senders, iterations, strict=True))
+    )

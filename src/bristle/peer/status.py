@@ -1,0 +1,150 @@
+"""What can be told about a peer, running or not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bristle.peer.grouping import Grouping
+from bristle.peer.record import Heard, Iteration
+from bristle.peer.store import check_version, read_decisions
+from bristle.peer.store_files import STORE, StoreError
+
+RECENT = 50
+"""How many iterations back one looks for the last that heard somebody, or measured the accuracy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """Another peer of the group: its key id, where it listens, and how many seconds ago it was last heard."""
+
+    key_id: str
+    address: str
+    silent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassCount:
+    """How many samples of a class a peer holds."""
+
+    name: str
+    training: int
+    held_out: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What a peer is and has done.
+
+    Parameters
+    ----------
+    running : bool
+        Whether a process runs it now.
+    key_id, application : str
+        Who it is, and which group it belongs to.
+    iteration : int
+        How many iterations it has done.
+    samples : tuple of ClassCount
+        What it holds of each class.
+    counters : mapping of str to int
+        Bytes, heads, retransmissions, and what was refused (``refused.KIND``), since the peer first ran.
+    bytes_last_day : int
+        Bytes sent in the last day.
+    last : Iteration, optional
+        Its last iteration.
+    decided : Iteration, optional
+        The last one in which it had heard somebody.
+    accuracy : float, optional
+        The latest that was measured.
+    address : str, optional
+        Where it listens.
+    neighbours : tuple of Neighbour
+        Whom it knows now.
+    waiting : str, optional
+        What it waits for before it goes on.
+    """
+
+    running: bool
+    key_id: str
+    application: str
+    iteration: int
+    samples: tuple[ClassCount, ...]
+    counters: Mapping[str, int]
+    bytes_last_day: int
+    last: Iteration | None = None
+    decided: Iteration | None = None
+    accuracy: float | None = None
+    address: str | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    waiting: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Status:
+        """Read what `to_dict` returned."""
+        return cls(
+            **{
+                **fields,
+                "samples": tuple(ClassCount(**entry) for entry in fields["samples"]),
+                "neighbours": tuple(Neighbour(**entry) for entry in fields["neighbours"]),
+                "last": _iteration(fields["last"]),
+                "decided": _iteration(fields["decided"]),
+            }
+        )
+
+
+def _iteration(fields: dict[str, Any] | None) -> Iteration | None:
+    if fields is None:
+        return None
+    return Iteration(**{**fields, "heard": tuple(Heard(**entry) for entry in fields["heard"])})
+
+
+def read_status(folder: Path, *, running: bool) -> Status:
+    """Read the status of a peer from its store, without changing anything, while it runs or after."""
+    path = folder / STORE
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no peer in {folder}: name the folder that `bristle peer --folder` was given")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as database:
+            check_version(database, path)
+            return _read(database, running)
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{path} cannot be read: {error}; start the peer again to have it checked") from error
+
+
+def _read(database: sqlite3.Connection, running: bool) -> Status:
+    about = database.execute("SELECT identity, grouping FROM about").fetchone()
+    if about is None:
+        raise sqlite3.DatabaseError("the peer was stopped before it had begun")
+    grouping = Grouping.from_json(about[1])
+    held = {
+        (label, held_out): count
+        for label, held_out, count in database.execute(
+            "SELECT label, held_out, count(*) FROM samples GROUP BY label, held_out"
+        )
+    }
+    saved = database.execute("SELECT iteration FROM state").fetchone()
+    records = read_decisions(database, RECENT)
+    measured = [record.accuracy for record in records if record.accuracy is not None]
+    return Status(
+        running=running,
+        key_id=about[0],
+        application=grouping.application,
+        iteration=saved[0] if saved else 0,
+        samples=tuple(
+            ClassCount(name=name, training=held.get((label, 0), 0), held_out=held.get((label, 1), 0))
+            for label, name in enumerate(grouping.classes)
+        ),
+        counters=dict(database.execute("SELECT name, value FROM counters ORDER BY name")),
+        bytes_last_day=database.execute("SELECT coalesce(sum(bytes), 0) FROM spending").fetchone()[0],
+        last=records[-1] if records else None,
+        decided=next((record for record in reversed(records) if record.heard), None),
+        accuracy=measured[-1] if measured else None,
+    )

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from bristle.network.service_pace import Pace, Rhythm
+
+
+async def at_once() -> None:
+    """Stand for a share that has left."""
+
+
+def test_the_share_of_a_processor_is_kept_to() -> None:
+    share = 0.2
+
+    async def work() -> float:
+        rhythm = Rhythm(Pace(interval=0, cpu_share=share))
+        assert await rhythm.next_turn(at_once)
+        cpu, wall = time.process_time(), time.monotonic()
+        for _ in range(3):
+            until = time.process_time() + 0.03
+            while time.process_time() < until:
+                pass
+            assert await rhythm.next_turn(at_once)
+        return (time.process_time() - cpu) / (time.monotonic() - wall)
+
+    assert asyncio.run(work()) < 1.3 * share
+
+
+def test_no_turn_before_the_last_share_has_left() -> None:
+    async def run() -> None:
+        rhythm, left = Rhythm(Pace(interval=0)), asyncio.Event()
+
+        async def sent() -> None:
+            await left.wait()
+
+        turn = asyncio.create_task(rhythm.next_turn(sent))
+        await asyncio.sleep(0.02)
+        assert not turn.done()
+        left.set()
+        assert await turn
+        rhythm.stop()
+        assert not await rhythm.next_turn(sent)
+
+    asyncio.run(run())
+
+
+def test_what_fails_while_one_waits_is_told() -> None:
+    async def broken() -> None:
+        raise OSError("the network is gone")
+
+    def confused() -> bool:
+        raise RuntimeError("no such sensor")
+
+    with pytest.raises(OSError, match="network is gone"):
+        asyncio.run(Rhythm(Pace()).next_turn(broken))
+    with pytest.raises(RuntimeError, match="no such sensor"):
+        asyncio.run(Rhythm(Pace(train_when=confused)).next_turn(at_once))
+
+
+@pytest.mark.parametrize("options", [{"interval": float("nan")}, {"check_every": 0}, {"cpu_share": -1}])
+def test_bad_paces_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Pace(**options)  # type: ignore[arg-type]
