@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from bristle.arrays.namespace import Array, take_rows
+from bristle.arrays.network import GIVEN, Plan, Run, network_for, plan_for
 
 # Beyond this many rows the library's own sort wins over the network's n log^2(n) / 4 comparators.
 LARGEST_NETWORK = 384
-
-
-# Comparators: (low, high, whether the smaller values are needed, whether the larger ones are).
-Network = tuple[tuple[int, int, bool, bool], ...]
 
 
 def argsort(xp: Any, values: Array, *, axis: int = -1) -> Array:
@@ -54,23 +50,82 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._memory: Array = np.empty(0, dtype=np.float32)
+        self._last: tuple[Any, _Prepared] | None = None
 
-    def rows(self, count: int, shape: tuple[int, ...], dtype: Any) -> list[Array]:
-        """Return `count` uninitialised arrays of `shape`; what an earlier call returned is overwritten."""
-        size = prod(shape)
-        needed = count * (size + self.gap)
+    def prepare(self, plan: Plan, shape: tuple[int, ...], dtype: Any) -> _Prepared:
+        """Lay the plan's steps out in memory for rows of `shape`; what an earlier call returned is overwritten."""
+        key = (plan, shape, dtype)
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        needed = 2 * len(plan.places) * (prod(shape) + self.gap)
         memory = self._memory
         if memory.dtype != dtype or memory.size < needed:
-            memory = np.empty(needed, dtype=dtype)
-            if memory.nbytes <= self.largest:
-                self._memory = memory
-        laid_out = memory[:needed].reshape(count, size + self.gap)
-        return [row[:size].reshape(shape) for row in laid_out]
+            memory = np.zeros(needed, dtype=dtype)  # Zeros, since what lies in the gaps is compared as well.
+        prepared = _Prepared(plan, memory[:needed].reshape(2, len(plan.places), -1), shape)
+        if memory.nbytes <= self.largest:
+            self._memory, self._last = memory, (key, prepared)
+        return prepared
+
+
+class _Prepared:
+    """A plan laid out in memory [2, n, ...]: every minimum and maximum with the rows that it reads and writes."""
+
+    def __init__(self, plan: Plan, memory: Array, shape: tuple[int, ...]) -> None:
+        self._plan, self._memory, self._shape = plan, memory, shape
+        self._calls: list[tuple[Callable[..., Any], Array | Run, Array | Run, Array]] = []
+        for step in plan.steps:
+            fresh = GIVEN in (step.low.place, step.high.place)
+            low, high = self._rows(step.low, fresh), self._rows(step.high, fresh)
+            for compare, out in ((np.minimum, step.smaller), (np.maximum, step.larger)):
+                if out is not None:
+                    self._calls.append((compare, low, high, self._rows(out, fresh)))
+
+    def run(self, stacks: Sequence[Array]) -> None:
+        """Sort the rows of `stacks`, which are only read."""
+        for compare, low, high, out in self._calls:
+            compare(
+                low if type(low) is not Run else _given(stacks, low),
+                high if type(high) is not Run else _given(stacks, high),
+                out=out,
+            )
+
+    def rows(self, stacks: Sequence[Array]) -> list[Array]:
+        """Return the rows by sorted position; those that are not wanted may hold anything."""
+        return [self._stack(run, stacks)[0] for run in self._plan.places]
+
+    def sum_of_wanted(self, stacks: Sequence[Array]) -> Array:
+        """Return the sum of the wanted rows."""
+        runs = [self._stack(run, stacks) for run in self._plan.wanted]
+        total = np.add.reduce(runs[0], axis=0)
+        room = np.empty_like(total) if len(runs) > 1 else total
+        for run in runs[1:]:
+            np.add(total, run[0] if len(run) == 1 else np.add.reduce(run, axis=0, out=room), out=total)
+        return total
+
+    def _rows(self, run: Run, fresh: bool) -> Array | Run:
+        """Return the memory of a run, in one piece (gaps included) unless it meets rows that are given."""
+        if run.place == GIVEN:
+            return run
+        rows = self._memory[run.place, run.start : run.start + run.count]
+        return rows[:, : prod(self._shape)].reshape(run.count, *self._shape) if fresh else rows.reshape(-1)
+
+    def _stack(self, run: Run, stacks: Sequence[Array]) -> Array:
+        rows = self._rows(run, fresh=True)
+        return _given(stacks, run) if isinstance(rows, Run) else rows
+
+
+def _given(stacks: Sequence[Array], run: Run) -> Array:
+    start = run.start
+    for stack in stacks:
+        if start < len(stack):
+            return stack[start : start + run.count]
+        start -= len(stack)
+    raise IndexError(run)
 
 
 def sort_rows(
     xp: Any,
-    rows: Sequence[Array],
+    stacks: Sequence[Array],
     *,
     wanted: range | None = None,
     as_set: bool = False,
@@ -78,95 +133,56 @@ def sort_rows(
 ) -> list[Array]:
     """Sort n arrays of one shape elementwise: position i of the answer holds the i-th smallest values.
 
-    Batcher's odd-even merge sort (1968) as a network of elementwise minima and maxima: each comparator
-    handles whole rows, so that it runs at vector speed in every array library, where a sort along a short
-    axis does not. Only the positions in `wanted` (all by default) need be right, or `as_set` only which values
-    they hold together; comparators that do not matter are left out. `rows` stay as they are. With a `workspace`,
-    the answer is only good until that is used again.
+    The arrays come in `stacks` [k, ...] of any number each, and stay as they are. A network of elementwise minima and
+    maxima sorts them: each comparator handles whole rows, so that it runs at vector speed in every array
+    library, where a sort along a short axis does not. Only the positions in `wanted` (all by default) need be right, or
+    `as_set` only which values they hold together; comparators that do not matter are left out. With a `workspace`, the
+    answer is only good until that is used again.
     """
-    count = len(rows)
-    if count > LARGEST_NETWORK:
-        return _sorted_by_library(xp, xp.stack(list(rows)))
+    sizes = tuple(int(stack.shape[0]) for stack in stacks)
+    count = sum(sizes)
     wanted = range(count) if wanted is None else wanted
-    network = _network(count, wanted.start, wanted.stop, as_set)
+    if count > LARGEST_NETWORK:
+        return _sorted_by_library(xp, stacks)
     if xp is np:
-        return _run_numpy(rows, network, workspace or Workspace())
-    ordered = list(rows)
-    for low, high, keep_low, keep_high in network:
-        first, second = ordered[low], ordered[high]
+        prepared = _prepared(stacks, sizes, wanted, as_set, workspace)
+        return prepared.rows(stacks)
+    network = network_for(count, wanted.start, wanted.stop, as_set)
+    rows = [stack[i, ...] for stack in stacks for i in range(stack.shape[0])]
+    for low, high, keep_low, keep_high in network.comparators:
+        first, second = rows[low], rows[high]
         if keep_low:
-            ordered[low] = xp.minimum(first, second)
+            rows[low] = xp.minimum(first, second)
         if keep_high:
-            ordered[high] = xp.maximum(first, second)
-    return ordered
+            rows[high] = xp.maximum(first, second)
+    return [rows[i] for i in network.order]
 
 
-def _run_numpy(rows: Sequence[Array], network: Network, workspace: Workspace) -> list[Array]:
-    """Run the network in work space of one row more than there are; the given rows are only read."""
-    ordered = list(rows)
-    free = workspace.rows(len(rows) + 1, rows[0].shape, rows[0].dtype)
-    ours = [False] * len(rows)
-
-    def place(position: int) -> Array:
-        return ordered[position] if ours[position] else free.pop()
-
-    for low, high, keep_low, keep_high in network:
-        first, second = ordered[low], ordered[high]
-        if keep_low and keep_high:
-            smaller, larger = free.pop(), place(high)
-            np.minimum(first, second, out=smaller)
-            np.maximum(first, second, out=larger)
-            if ours[low]:
-                free.append(first)
-            ordered[low], ordered[high] = smaller, larger
-            ours[low] = ours[high] = True
-        elif keep_low:
-            ordered[low] = np.minimum(first, second, out=place(low))
-            ours[low] = True
-        else:
-            ordered[high] = np.maximum(first, second, out=place(high))
-            ours[high] = True
-    return ordered
+def sum_of_sorted(xp: Any, stacks: Sequence[Array], wanted: range, *, workspace: Workspace | None = None) -> Array:
+    """Sum, for each element, of the values at the sorted positions `wanted`; see `sort_rows`."""
+    sizes = tuple(int(stack.shape[0]) for stack in stacks)
+    if xp is np and sum(sizes) <= LARGEST_NETWORK:
+        return _prepared(stacks, sizes, wanted, True, workspace).sum_of_wanted(stacks)
+    rows = sort_rows(xp, stacks, wanted=wanted, as_set=True)[wanted.start : wanted.stop]
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total
 
 
-def _sorted_by_library(xp: Any, rows: Array) -> list[Array]:
+def _prepared(
+    stacks: Sequence[Array], sizes: tuple[int, ...], wanted: range, as_set: bool, workspace: Workspace | None
+) -> _Prepared:
+    plan = plan_for(sizes, wanted.start, wanted.stop, as_set)
+    prepared = (workspace or Workspace()).prepare(plan, stacks[0].shape[1:], stacks[0].dtype)
+    prepared.run(stacks)
+    return prepared
+
+
+def _sorted_by_library(xp: Any, stacks: Sequence[Array]) -> list[Array]:
+    rows = xp.concat(list(stacks), axis=0)
     if xp is np:  # A sort along contiguous memory is several times faster, the copy included.
         ordered = np.sort(np.ascontiguousarray(np.moveaxis(rows, 0, -1)), axis=-1)
         return list(np.ascontiguousarray(np.moveaxis(ordered, -1, 0)))
     ordered = xp.sort(rows, axis=0)
     return [ordered[i, ...] for i in range(rows.shape[0])]
-
-
-@lru_cache(maxsize=256)
-def _network(count: int, start: int, stop: int, as_set: bool) -> Network:
-    """Return the comparators (low, high, keep low, keep high) that positions start..stop-1 depend on.
-
-    Wanted only as a set, two of these positions need no comparing with each other: their sum is the same.
-    """
-    in_set = set(range(start, stop)) if as_set else set()
-    exact = set() if as_set else set(range(start, stop))
-    network = []
-    for low, high in reversed(_merge_sort_network(count)):
-        if low in in_set and high in in_set:
-            continue
-        keep_low, keep_high = low in in_set | exact, high in in_set | exact
-        if keep_low or keep_high:
-            network.append((low, high, keep_low, keep_high))
-            in_set -= {low, high}
-            exact |= {low, high}
-    return tuple(reversed(network))
-
-
-def _merge_sort_network(count: int) -> list[tuple[int, int]]:
-    comparators = []
-    run = 1
-    while run < count:
-        step = run
-        while step >= 1:
-            for first in range(step % run, count - step, 2 * step):
-                for low in range(first, first + min(step, count - first - step)):
-                    if low // (2 * run) == (low + step) // (2 * run):
-                        comparators.append((low, low + step))
-            step //= 2
-        run *= 2
-    return comparators

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,12 @@ from bristle.arrays.namespace import Array, squared_norms
 COLUMNS = 8192
 # Numbers at a time in a pass over whole models.
 PASS = 1 << 18
+# Numbers that stay in the outer cache between two products.
+CACHED = 1 << 21
+# BLAS would wake other threads for longer inner products, which takes longer than they do.
+PIECE = 8192
+# Models whose random projection is below this are small; it costs time, not correctness, to look closer at others.
+SMALL_PROJECTION = 1e6
 
 
 def distances_from(xp: Any, models: Array, point: Array) -> Array:
@@ -29,14 +36,80 @@ def distances_from(xp: Any, models: Array, point: Array) -> Array:
 def _numpy_distances(models: Array, point: Array, turn: int) -> Array:
     """A few models at a time in memory that is used again: a difference is still in the cache when it is squared."""
     batch, count, width = models.shape
-    squared = np.empty((batch, count), dtype=models.dtype)
-    room = np.empty((min(turn, count), width), dtype=models.dtype)
+    pieces = -(-width // PIECE)
+    squared = np.empty((batch, count, pieces), dtype=models.dtype)
+    length = -(-width // pieces)
+    room = np.zeros((min(turn, count), pieces, length), dtype=models.dtype)
+    flat = room.reshape(len(room), pieces * length)[:, :width]
     for b in range(batch):
         for start in range(0, count, turn):
             some = models[b, start : start + turn]
-            difference = np.subtract(some, point[b], out=room[: len(some)])
+            np.subtract(some, point[b], out=flat[: len(some)])
+            difference = room[: len(some)]
             np.vecdot(difference, difference, out=squared[b, start : start + turn])
-    return squared
+    return squared[:, :, 0] if pieces == 1 else np.add.reduce(squared, axis=-1)
+
+
+def clip_about(models: Array, point: Array, radius: float) -> tuple[Array, Array]:
+    """Clip NumPy `models` [B, k, F] about `point` [B, F]: squared distances [B, k], and all written out [B, 1 + k, F].
+
+    The point itself comes first. One pass: a model is measured and moved while it is in the cache.
+    """
+    batch, count, width = models.shape
+    squared = np.empty((batch, count), dtype=models.dtype)
+    out = np.empty((batch, count + 1, width), dtype=models.dtype)
+    out[:, 0] = point
+    for b in range(batch):
+        centre, rows = point[b], out[b, 1:]
+        for i in range(count):
+            row = rows[i]
+            np.subtract(models[b, i], centre, out=row)
+            squared[b, i] = distance = _square(row)
+            if distance > radius * radius:
+                np.multiply(row, radius / np.sqrt(distance), out=row)
+                np.add(row, centre, out=row)
+            else:
+                row[:] = models[b, i]
+    return squared, out
+
+
+def _square(vector: Array) -> Any:
+    whole = len(vector) - len(vector) % PIECE
+    rest = vector[whole:]
+    square = np.vdot(rest, rest)
+    if whole:
+        pieces = vector[:whole].reshape(-1, PIECE)
+        square += np.add.reduce(np.vecdot(pieces, pieces))
+    return square
+
+
+@lru_cache(maxsize=4)
+def _secret(width: int, dtype: Any) -> Array:
+    """Return factors that nobody outside this process can know, so that no values can be made to cancel under them."""
+    rng = np.random.default_rng()
+    factors = (rng.uniform(0.5, 1.5, width) * rng.choice((-1, 1), width)).astype(dtype)
+    factors.setflags(write=False)
+    return factors
+
+
+def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
+    """Tell whether all NumPy `models` [B, k, F] are surely small, and return their sums [B, F] if asked for.
+
+    A model that is not finite has a projection on random factors that is not small, and one of norm R has a small
+    one with a probability of about 1e6 sqrt(F) / R. Both products read a model while it is in the cache.
+    """
+    batch, count, width = models.shape
+    factors, ones = _secret(width, models.dtype), np.ones(count, dtype=models.dtype)
+    total = np.zeros((batch, width), dtype=models.dtype) if summed else None
+    turn = max(1, CACHED // width)
+    small = True
+    for b in range(batch):
+        for start in range(0, count, turn):
+            some = models[b, start : start + turn]
+            small = small and bool(np.all(np.abs(some @ factors) <= SMALL_PROJECTION))
+            if total is not None:
+                total[b] += ones[: len(some)] @ some
+    return small, total
 
 
 def gram_about(xp: Any, models: Array, point: Array) -> Array:
@@ -84,13 +157,10 @@ def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
         return xp.concat([own[:, None, :], moved], axis=1)
     batch, count, width = models.shape
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
-    out[:, 0] = own
-    for b in range(batch):
-        for row, model, factor in zip(out[b, 1:], models[b], scale[b], strict=True):
-            if factor == 1:
-                row[:] = model
-            else:
-                np.subtract(model, own[b], out=row)
-                np.multiply(row, factor, out=row)
-                np.add(row, own[b], out=row)
+    out[:, 0], out[:, 1:] = own, models
+    for b, i in np.argwhere(scale != 1):
+        row = out[b, 1 + i]
+        np.subtract(row, own[b], out=row)
+        np.multiply(row, scale[b, i], out=row)
+        np.add(row, own[b], out=row)
     return out

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bristle.arrays import Array
 from bristle.rules.call import Task
+from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
+from bristle.rules.rule import Rule, Verdict, same_reason, stay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +33,16 @@ class FedAvg(Rule):
     O(n d).
     """
 
+    @property
+    def measures(self) -> Measure:
+        """The mean is all that it takes."""
+        return Measure.MEAN
+
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""
         xp, own, count = inbox.xp, inbox.own, inbox.received + 1
-        weights = xp.full((own.shape[0], count), 1 / count, dtype=own.dtype, device=own.device)
-        everyone = xp.ones((own.shape[0], inbox.received), dtype=xp.bool, device=own.device)
-        return combination(inbox, weights, kept_or(xp, everyone, Reason.NOT_USED))
+
+        def weights() -> Array:
+            return xp.full((own.shape[0], count, inbox.classes), 1 / count, dtype=own.dtype, device=own.device)
+
+        return Verdict(inbox.mean(), weights, same_reason(inbox, Reason.KEPT))

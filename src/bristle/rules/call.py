@@ -113,11 +113,12 @@ class Call:
         own: Array,
         received: Array | Pool,
         *,
-        mask: Array | None,
-        evaluation: Evaluation | None,
-        claims: Array | None,
-        context: Context | None,
+        mask: Array | None = None,
+        evaluation: Evaluation | None = None,
+        claims: Array | None = None,
+        context: Context | None = None,
         measure: Measure = Measure.NORMS,
+        radius: float | None = None,
     ) -> Call:
         """Check everything that the caller gave; a mistake is a ValueError that says what to change."""
         heads = received.heads if isinstance(received, Pool) else received
@@ -139,7 +140,7 @@ class Call:
             flat = xp.reshape(received, (size, models, width))
         if not fits(flat_own):
             raise ValueError("own is not finite, or its norm is beyond 1e15; restore it before aggregating")
-        measured = measure_models(xp, flat, flat_own if index is None else None, measure)
+        measured = measure_models(xp, flat, flat_own if index is None else None, measure, radius)
         mask = check_mask(xp, mask, own, (*batch, models))
         usable, refusals = refusals_of(xp, mask, flat, measured.fit, index)
         everyone: Array | SharedHeads = flat
@@ -220,10 +221,11 @@ class Call:
         own = members(self.own)
         inbox: Inbox
         if self.index is None:
-            # Products are not worth picking apart where models are left out.
-            products = members(self.measured.products) if order is None else None
-            distances = models_of(self.measured.distances)
-            inbox = ArrayInbox(own, self.classes, models_of(self.received), distances, products)
+            inbox = ArrayInbox(own, self.classes, models_of(self.received), models_of(self.measured.distances))
+            if order is None:  # What was computed of all models is not worth picking apart where some are left out.
+                inbox.known_products = members(self.measured.products)
+                inbox.known_total = members(self.measured.total)
+                inbox.clipped = members(self.measured.clipped)
         else:
             assert isinstance(self.received, SharedHeads)
             shared = PoolInbox(own, self.classes, self.received, models_of(self.index))

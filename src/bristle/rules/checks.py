@@ -11,7 +11,7 @@ import numpy as np
 
 from bristle.arrays import Array, Pool, namespace, squared_norms
 from bristle.arrays.namespace import is_array
-from bristle.arrays.products import distances_from, gram_about
+from bristle.arrays.products import clip_about, distances_from, gram_about, probe
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
@@ -19,44 +19,73 @@ from bristle.rules.decision import Reason
 class Measure(IntEnum):
     """What a rule asks of the models anyway, from cheap to dear: models that are unfit for use are told by it.
 
-    `NORMS` for rules that ask for nothing; `DISTANCES` from the own head; `PRODUCTS` of all models with each other.
+    `NORMS` for rules that ask for nothing; `MEAN` of all models; `DISTANCES` from the own head; `PRODUCTS` of all
+    models with each other.
     """
 
     NORMS = 1
-    DISTANCES = 2
-    PRODUCTS = 3
+    MEAN = 2
+    DISTANCES = 3
+    PRODUCTS = 4
 
 
 # A head with a larger norm is refused: its square, and sums of such squares, must fit a 32-bit float.
 LARGEST_NORM = 1e15
+# Numbers of one receiver from which on two products are cheaper than norms.
+PROBED = 1 << 18
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Sizes that tell whether models are fit for use, and what was computed for them: [B, M] and [B, M, M]."""
+    """Which models are fit for use (None: all), and what was computed to tell: [B, M], [B, M, M], [B, F], ...
+
+    `clipped` [B, 1 + M, F] are the own head and all models pulled in, where that was asked for.
+    """
 
     fit: Array | None = None
     distances: Array | None = None
     products: Array | None = None
+    total: Array | None = None
+    clipped: Array | None = None
 
 
-def measure_models(xp: Any, models: Array, own: Array | None, measure: Measure) -> Measured:
-    """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms."""
+def measure_models(
+    xp: Any, models: Array, own: Array | None, measure: Measure, radius: float | None = None
+) -> Measured:
+    """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms.
+
+    With a `radius`, models are also clipped about the own head if that takes no further pass over them.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        if own is None or measure is Measure.NORMS:
-            return Measured(squared_norms(xp, models) <= LARGEST_NORM**2)
-        products = None
-        if measure is Measure.PRODUCTS and xp is np:  # Other libraries would need the memory of all at once.
+        if own is None or measure <= Measure.MEAN:
+            return _by_norms(xp, models, summed=measure is Measure.MEAN)
+        products = clipped = None
+        if radius is not None and xp is np:
+            distances, clipped = clip_about(models, own, radius)
+        elif measure is Measure.PRODUCTS and xp is np:  # Other libraries would need the memory of all at once.
             products = gram_about(xp, models, own)
             distances = xp.linalg.diagonal(products)
         else:
             distances = distances_from(xp, models, own)
         # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
         reach = LARGEST_NORM - xp.sqrt(squared_norms(xp, own))[:, None]
-        fit = (distances <= reach * reach) & (reach > 0)
-        if not bool(xp.all(fit)):
+        fit = None
+        if not bool(xp.all((distances <= reach * reach) & (reach > 0))):
             fit = squared_norms(xp, models) <= LARGEST_NORM**2
-        return Measured(fit, distances, products)
+        return Measured(fit, distances, products, clipped=clipped)
+
+
+def _by_norms(xp: Any, models: Array, *, summed: bool) -> Measured:
+    total = None
+    if xp is np and models.ndim == 3:
+        if models.shape[1] * models.shape[2] >= PROBED:
+            small, total = probe(models, summed=summed)
+            if small:
+                return Measured(total=total)
+        elif summed:
+            total = np.add.reduce(models, axis=1)
+    fit = squared_norms(xp, models) <= LARGEST_NORM**2
+    return Measured(None if bool(xp.all(fit)) else fit, total=total)
 
 
 def same_library(own: Array, heads: Array) -> Any:
@@ -138,7 +167,7 @@ def fits(vectors: Array) -> bool:
 
 def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
     """Replace heads that are unfit by zeros, since even with weight 0 a NaN would spread in a product."""
-    if fit is None or bool(xp.all(fit)):
+    if fit is None:
         return heads
     return xp.where(fit[:, None], heads, xp.zeros_like(heads))
 
@@ -157,10 +186,9 @@ def refusals_of(
     xp: Any, mask: Array | None, flat: Array, heads_fit: Array | None, index: Array | None
 ) -> tuple[Array | None, Array | None]:
     """Return which models are usable [B, M] and the reasons for the others, or None where all are."""
-    unfit = heads_fit is not None and not bool(xp.all(heads_fit))
-    if not unfit and (mask is None or bool(xp.all(mask))):
+    if heads_fit is None and (mask is None or bool(xp.all(mask))):
         return None, None
-    if not unfit:
+    if heads_fit is None:
         assert mask is not None
         return mask, xp.full_like(mask, int(Reason.ABSENT), dtype=xp.int8)
     finite = xp.all(xp.isfinite(flat), axis=-1)

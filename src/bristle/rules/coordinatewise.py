@@ -6,16 +6,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bristle.arrays import Array, argsort, sort_rows
-from bristle.arrays.order import Workspace
+from bristle.arrays.order import Workspace, sum_of_sorted
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 from bristle.rules.parameters import check_count
-from bristle.rules.rule import Rule, Verdict, kept_or, stay
+from bristle.rules.rule import Rule, Verdict, same_reason, stay
 
 WORKSPACE = Workspace()
 
@@ -51,12 +49,8 @@ class CoordinateWise(Rule):
         window = self.window(inbox.received + 1)
         if window.length < 1:
             return stay(inbox, Reason.TOO_FEW_MODELS)
-        xp, own = inbox.xp, inbox.own
-        everyone = xp.ones((own.shape[0], inbox.received), dtype=xp.bool, device=own.device)
         return Verdict(
-            window_mean(inbox, window),
-            lambda: window_shares(inbox, window),
-            kept_or(xp, everyone, Reason.NOT_USED),
+            window_mean(inbox, window), lambda: window_shares(inbox, window), same_reason(inbox, Reason.KEPT)
         )
 
 
@@ -112,14 +106,14 @@ class MeanAroundMedian(CoordinateWise):
 
 def window_mean(inbox: Inbox, window: Window) -> Array:
     """Mean of the window's values for every coordinate [B, F]."""
-    xp, count = inbox.xp, inbox.received + 1
-    wanted = range(count) if window.nearest else range(window.start, window.start + window.length)
+    xp = inbox.xp
 
     def mean(block: tuple[int, int]) -> Array:
-        rows = sort_rows(xp, inbox.rows(*block), wanted=wanted, as_set=not window.nearest, workspace=WORKSPACE)
+        stacks = inbox.stacks(*block)
         if window.nearest:
-            return _nearest_mean(xp, rows, window.length)
-        return _sum(xp, rows[wanted.start : wanted.stop]) / window.length
+            return _nearest_mean(xp, sort_rows(xp, stacks, workspace=WORKSPACE), window.length)
+        wanted = range(window.start, window.start + window.length)
+        return sum_of_sorted(xp, stacks, wanted, workspace=WORKSPACE) / window.length
 
     parts = [mean(block) for block in inbox.blocks()]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
@@ -130,23 +124,16 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
     xp, count = inbox.xp, inbox.received + 1
     parts = []
     for start, stop in inbox.blocks():
-        rows = inbox.rows(start, stop)
-        rank = argsort(xp, argsort(xp, xp.stack(rows), axis=0), axis=0)
+        stacks = inbox.stacks(start, stop)
+        rank = argsort(xp, argsort(xp, xp.concat(stacks, axis=0), axis=0), axis=0)
         first: Any = window.start
         if window.nearest:
-            first = _nearest_start(xp, sort_rows(xp, rows), window.length)
+            first = _nearest_start(xp, sort_rows(xp, stacks), window.length)
         inside = (rank >= first) & (rank < first + window.length)
         parts.append(xp.astype(inside, inbox.own.dtype) / window.length)
     shares = xp.permute_dims(xp.concat(parts, axis=-1), (1, 0, 2))
     shares = xp.reshape(shares, (shares.shape[0], count, inbox.classes, -1))
     return xp.mean(shares, axis=-1)
-
-
-def _sum(xp: Any, rows: list[Array]) -> Array:
-    total = rows[0] + rows[1] if len(rows) > 1 else rows[0]
-    for row in rows[2:]:
-        total = np.add(total, row, out=total) if xp is np else total + row
-    return total
 
 
 def _middle(rows: list[Array]) -> Array:

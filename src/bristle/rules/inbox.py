@@ -17,7 +17,8 @@ from bristle.arrays.products import distances_from, gram_about, mixtures_of
 from bristle.learning.metrics import predict
 
 # Numbers that are sorted at a time in one row of a block: enough for calls to cost little, few enough for the cache.
-ROW = 1 << 15
+SHORTEST_ROW, LONGEST_ROW = 1 << 13, 1 << 15
+BLOCK = 1 << 20
 
 
 @dataclass
@@ -91,6 +92,15 @@ class Inbox(ABC):
         parts = [matrix @ xp.stack(self.rows(*block), axis=1) for block in self.blocks()]
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
 
+    def mean(self) -> Array:
+        """Mean [B, F] of all heads."""
+        own, count = self.own, self.received + 1
+        return self.combine(self.xp.full((own.shape[0], count), 1 / count, dtype=own.dtype, device=own.device))
+
+    def stacks(self, start: int, stop: int) -> list[Array]:
+        """Return the same as `rows` in stacks [k, B, stop - start], as many heads in one as lie together."""
+        return [row[None, :, :] for row in self.rows(start, stop)]
+
     def squared_distances(self) -> Array:
         """Squared Euclidean distances [B, n, n] between all heads; never negative, zero on the diagonal."""
         xp, gram = self.xp, self.gram
@@ -102,8 +112,9 @@ class Inbox(ABC):
         return xp.where(squared > 0, squared, xp.zeros_like(squared)) * off_diagonal
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Return the ranges of coordinates that `rows` is best asked for."""
-        width = max(1, ROW // max(1, self.own.shape[0]))
+        """Return the ranges of coordinates that `rows` and `stacks` are best asked for."""
+        row = max(SHORTEST_ROW, min(BLOCK // (self.received + 1), LONGEST_ROW))
+        width = max(1, row // max(1, self.own.shape[0]))
         return [(s, min(s + width, self.own.shape[1])) for s in range(0, self.own.shape[1], width)]
 
     def _rows(self, flat: Array) -> Array:
@@ -118,6 +129,9 @@ class ArrayInbox(Inbox):
     models: Array
     known_distances: Array | None = None
     known_products: Array | None = None
+    known_total: Array | None = None
+    clipped: Array | None = None
+    """The own head and all models [B, n, F] pulled in, where the call has asked for it."""
 
     @property
     def received(self) -> int:
@@ -150,9 +164,20 @@ class ArrayInbox(Inbox):
         models = [self.models[:, i, start:stop] for i in range(self.received)]
         return [self.own[:, start:stop], *models]
 
+    def stacks(self, start: int, stop: int) -> list[Array]:
+        """Return some coordinates of the own head, and of all others."""
+        models = self.xp.permute_dims(self.models[:, :, start:stop], (1, 0, 2))
+        return [self.own[None, :, start:stop], models] if self.received else [self.own[None, :, start:stop]]
+
     def combine(self, weights: Array) -> Array:
         """Weighted sum of all heads."""
         return self.own * weights[:, :1] + (weights[:, None, 1:] @ self.models)[:, 0, :]
+
+    def mean(self) -> Array:
+        """Mean of all heads."""
+        if self.known_total is None:
+            return super().mean()
+        return (self.own + self.known_total) / (self.received + 1)
 
     def pick(self, position: Array) -> Array:
         """Return one head for each receiver."""

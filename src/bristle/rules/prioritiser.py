@@ -38,9 +38,7 @@ class Prioritiser:
 
     def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
         """Return which of the received models [..., M] pass: a mask to hand on to the integrator."""
-        call = Call.check(
-            own, received, mask=mask, evaluation=None, claims=None, context=None, measure=Measure.DISTANCES
-        )
+        call = Call.check(own, received, mask=mask, measure=Measure.DISTANCES)
         passes = []
         for part in call.parts(uniforms(rng, call.models_shape, like=own)):
             xp, count = part.inbox.xp, min(self.beta, part.inbox.received)

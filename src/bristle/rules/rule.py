@@ -115,11 +115,15 @@ class Rule(ABC):
 def stay(inbox: Inbox, reason: Reason) -> Verdict:
     """Keep the own head, and give `reason` for every model."""
     xp, own = inbox.xp, inbox.own
-    batch, received = own.shape[0], inbox.received
-    reasons = xp.full((batch, received), int(reason), dtype=xp.int8, device=own.device)
-    stays = xp.ones((batch,), dtype=xp.bool, device=own.device)
+    stays = xp.ones((own.shape[0],), dtype=xp.bool, device=own.device)
     # A copy: what is done to the answer must not reach the own head.
-    return Verdict(xp.asarray(own, copy=True), lambda: _only_own(inbox), reasons, stays)
+    return Verdict(xp.asarray(own, copy=True), lambda: _only_own(inbox), same_reason(inbox, reason), stays)
+
+
+def same_reason(inbox: Inbox, reason: Reason) -> Array:
+    """Give the same reason for every model."""
+    shape = (inbox.own.shape[0], inbox.received)
+    return inbox.xp.full(shape, int(reason), dtype=inbox.xp.int8, device=inbox.own.device)
 
 
 def combination(inbox: Inbox, weights: Array, reasons: Array) -> Verdict:

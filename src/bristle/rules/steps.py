@@ -30,6 +30,11 @@ class Step(ABC):
         """What the step asks of the models anyway, as for rules."""
         return Measure.NORMS
 
+    @property
+    def radius(self) -> float | None:
+        """How far models may lie from the own head, if the step only pulls in those that lie farther."""
+        return None
+
     @abstractmethod
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return the mixtures [B, n', n]: each row sums to 1, row 0 stands for the own head."""
@@ -43,7 +48,7 @@ class Step(ABC):
 
         For those who want the step alone; in a chain nothing is written out.
         """
-        call = Call.check(own, received, mask=mask, evaluation=None, claims=None, context=None, measure=self.measures)
+        call = Call.check(own, received, mask=mask, measure=self.measures, radius=self.radius)
         draws = uniforms(rng, call.models_shape, like=own) if self.samples else None
         parts = [self.mixtures(part.inbox, part.task) for part in call.parts(draws)]
         if len({part.shape[1] for part in parts}) > 1:
@@ -143,6 +148,11 @@ class Clipping(Step):
         """Distances from the own head."""
         return Measure.DISTANCES
 
+    @property
+    def radius(self) -> float | None:
+        """The static radius."""
+        return self.tau
+
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head pulled towards the own one."""
         xp, own = inbox.xp, inbox.own
@@ -154,6 +164,8 @@ class Clipping(Step):
     def mixtures(self, inbox: Inbox, task: Task) -> Array:
         """Return the clipped heads; most of the matrix is zero, so models are moved one by one."""
         if isinstance(inbox, ArrayInbox):
+            if inbox.clipped is not None:
+                return inbox.clipped
             return pull_in(inbox.xp, inbox.own, inbox.models, self._shrink(inbox))
         return super().mixtures(inbox, task)
 
@@ -199,7 +211,8 @@ class Chain(Rule):
         """The most that any part asks for."""
         if not self.steps:
             return self.rule.measures
-        return max(self.rule.measures, *(step.measures for step in self.steps))
+        most = max(self.rule.measures, *(step.measures for step in self.steps))
+        return Measure.NORMS if most is Measure.MEAN else most  # The mean of the mixtures is none of the models.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Apply the steps in turn, then the rule, and trace its answer back to the models received."""
