@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays.namespace import Array, squared_norms
+from bristle.arrays.namespace import Array, squared_norms, take_rows
 
 # Columns at a time, so that a block of 64 models stays within a core's cache.
 COLUMNS = 8192
@@ -21,21 +21,24 @@ PIECE = 8192
 SMALL_PROJECTION = 1e6
 
 
-def distances_from(xp: Any, models: Array, point: Array) -> Array:
-    """Squared Euclidean distances [B, k] of `models` [B, k, F] from `point` [B, F]."""
+def distances_from(xp: Any, models: Array, point: Array, picked: Array | None = None) -> Array:
+    """Squared Euclidean distances [B, k] of `models` [B, k, F], or of those at `picked` [B, m], from `point` [B, F]."""
     _, count, width = models.shape
     turn = max(1, PASS // max(1, width))
     if xp is np:
-        return _numpy_distances(models, point, turn)
+        return _numpy_distances(models, point, picked, turn)
+    if picked is not None:
+        models, count = take_rows(xp, models, picked), picked.shape[1]
     # Some models at a time bound the memory that the differences take.
     turns = [(start, min(start + turn, count)) for start in range(0, max(count, 1), turn)]
     parts = [squared_norms(xp, models[:, start:stop, :] - point[:, None, :]) for start, stop in turns]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
 
-def _numpy_distances(models: Array, point: Array, turn: int) -> Array:
+def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: int) -> Array:
     """A few models at a time in memory that is used again: a difference is still in the cache when it is squared."""
     batch, count, width = models.shape
+    count = count if picked is None else picked.shape[1]
     pieces = -(-width // PIECE)
     squared = np.empty((batch, count, pieces), dtype=models.dtype)
     length = -(-width // pieces)
@@ -43,10 +46,14 @@ def _numpy_distances(models: Array, point: Array, turn: int) -> Array:
     flat = room.reshape(len(room), pieces * length)[:, :width]
     for b in range(batch):
         for start in range(0, count, turn):
-            some = models[b, start : start + turn]
-            np.subtract(some, point[b], out=flat[: len(some)])
-            difference = room[: len(some)]
-            np.vecdot(difference, difference, out=squared[b, start : start + turn])
+            stop = min(start + turn, count)
+            difference, row = room[: stop - start], flat[: stop - start]
+            if picked is None:
+                np.subtract(models[b, start:stop], point[b], out=row)
+            else:
+                for i, model in enumerate(picked[b, start:stop]):
+                    np.subtract(models[b, model], point[b], out=row[i])
+            np.vecdot(difference, difference, out=squared[b, start:stop])
     return squared[:, :, 0] if pieces == 1 else np.add.reduce(squared, axis=-1)
 
 
@@ -75,12 +82,10 @@ def clip_about(models: Array, point: Array, radius: float) -> tuple[Array, Array
 
 def _square(vector: Array) -> Any:
     whole = len(vector) - len(vector) % PIECE
-    rest = vector[whole:]
-    square = np.vdot(rest, rest)
-    if whole:
-        pieces = vector[:whole].reshape(-1, PIECE)
-        square += np.add.reduce(np.vecdot(pieces, pieces))
-    return square
+    if not whole:
+        return np.vdot(vector, vector)
+    pieces, rest = vector[:whole].reshape(-1, PIECE), vector[whole:]
+    return np.add.reduce(np.vecdot(pieces, pieces)) + np.vdot(rest, rest)
 
 
 @lru_cache(maxsize=4)

@@ -20,7 +20,7 @@ class Bristle(Rule):
 
     Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d. Environments",
     2021. Any number of attackers, no f; needs data (κ held-out samples of at least one class). Cost:
-    O(n d) for the distances, and O(β T d) for the tests, whatever n.
+    O(min(n, max(120, 4β)) d) for the distances, and O(β T d) for the tests, whatever n.
 
     Parameters
     ----------
@@ -73,6 +73,11 @@ class Bristle(Rule):
     def measures(self) -> Measure:
         """The prioritiser asks for distances from the own head."""
         return Measure.DISTANCES
+
+    @property
+    def looks_at(self) -> int:
+        """The prioritiser looks at so many models at most."""
+        return self.prioritiser.looks_at
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Prioritise, then integrate."""

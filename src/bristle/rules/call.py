@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy
+from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
 from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import (
     Measure,
@@ -23,13 +23,12 @@ from bristle.rules.checks import (
     check_previous,
     check_shape,
     fits,
-    measure_models,
-    refusals_of,
     same_library,
     zeroed,
 )
 from bristle.rules.decision import Decision
 from bristle.rules.inbox import ArrayInbox, Inbox
+from bristle.rules.looking import Draw, examine
 from bristle.rules.parameters import check_count
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
 
@@ -59,6 +58,9 @@ class Context:
     def __post_init__(self) -> None:
         check_count("iteration", self.iteration, least=1)
         check_count("total", self.total, least=1)
+
+
+_NO_CONTEXT = Context()
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ class Call:
         context: Context | None = None,
         measure: Measure = Measure.NORMS,
         radius: float | None = None,
+        draw: Draw | None = None,
     ) -> Call:
         """Check everything that the caller gave; a mistake is a ValueError that says what to change."""
         heads = received.heads if isinstance(received, Pool) else received
@@ -140,13 +143,15 @@ class Call:
             flat = xp.reshape(received, (size, models, width))
         if not fits(flat_own):
             raise ValueError("own is not finite, or its norm is beyond 1e15; restore it before aggregating")
-        measured = measure_models(xp, flat, flat_own if index is None else None, measure, radius)
         mask = check_mask(xp, mask, own, (*batch, models))
-        usable, refusals = refusals_of(xp, mask, flat, measured.fit, index)
+        draws = None if draw is None else xp.reshape(uniforms(draw.rng, (*batch, models), like=own), (size, models))
+        most = None if draw is None else draw.looks_at
+        about = flat_own if index is None else None
+        measured, usable, refusals = examine(xp, flat, about, index, mask, draws, most, measure, radius)
         everyone: Array | SharedHeads = flat
         if index is not None:
             everyone = SharedHeads(zeroed(xp, flat, measured.fit), centre_of(xp, flat_own))
-        task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context))
+        task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context), draws)
         return cls(
             batch,
             flat_own,
@@ -162,22 +167,18 @@ class Call:
             measure,
         )
 
-    def parts(self, draws: Array | None) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """Cut the call: receivers with equally many usable models together, in blocks that fit in memory."""
-        xp, models = namespace(self.own), self.models_shape[-1]
-        if draws is not None:
-            draws = xp.reshape(draws, (self.own.shape[0], models))
+        xp = namespace(self.own)
         if self.usable is None:
-            yield from self._blocks(None, models, draws)
+            yield from self._blocks(None, self.models_shape[-1])
             return
         counts = to_numpy(xp.sum(xp.astype(self.usable, xp.int64), axis=-1))
         groups = [(int(count), np.flatnonzero(counts == count)) for count in np.unique(counts)]
         rows = np.concatenate([rows for _, rows in groups]) if groups else np.arange(0)
         self._undo = None if len(groups) == 1 else xp.asarray(np.argsort(rows), device=self.own.device)
         for count, members in groups:
-            yield from self._blocks(
-                None if len(groups) == 1 else xp.asarray(members, device=self.own.device), count, draws
-            )
+            yield from self._blocks(None if len(groups) == 1 else xp.asarray(members, device=self.own.device), count)
 
     def restore(self, parts: list[Array], shape: tuple[int, ...] | None = None) -> Array:
         """Put the parts' answers [B, ...] together in the order and batch shape of the call."""
@@ -198,7 +199,7 @@ class Call:
             state=state,
         )
 
-    def _blocks(self, rows: Array | None, count: int, draws: Array | None) -> Iterator[Part]:
+    def _blocks(self, rows: Array | None, count: int) -> Iterator[Part]:
         xp = namespace(self.own)
         size = self.own.shape[0] if rows is None else rows.shape[0]
         itemsize = 8 if self.own.dtype == xp.float64 else 4
@@ -207,9 +208,9 @@ class Call:
         for start in range(0, max(size, 1), step):
             stop = min(start + step, size)
             members = _Members(xp, slice(start, stop) if rows is None else rows[start:stop], size == stop - start)
-            yield self._part(members, count, draws)
+            yield self._part(members, count)
 
-    def _part(self, members: _Members, count: int, draws: Array | None) -> Part:
+    def _part(self, members: _Members, count: int) -> Part:
         xp, usable = members.xp, members(self.usable)
         order = None if usable is None else argsort(xp, xp.astype(~usable, xp.int8))
         first = None if order is None else order[:, :count]
@@ -221,7 +222,9 @@ class Call:
         own = members(self.own)
         inbox: Inbox
         if self.index is None:
-            inbox = ArrayInbox(own, self.classes, models_of(self.received), models_of(self.measured.distances))
+            inbox = ArrayInbox(
+                own, self.classes, members(self.received), models_of(self.measured.distances), index=first
+            )
             if order is None:  # What was computed of all models is not worth picking apart where some are left out.
                 inbox.known_products = members(self.measured.products)
                 inbox.known_total = members(self.measured.total)
@@ -240,7 +243,7 @@ class Call:
             claims=models_of(self.task.claims),
             previous=members(self.task.previous),
             senders=models_of(self.task.senders),
-            draws=models_of(draws),
+            draws=models_of(self.task.draws),
             iteration=self.task.iteration,
             total=self.task.total,
         )
@@ -264,7 +267,7 @@ class _Members:
 def _context(context: Context | None) -> Context:
     if context is not None and not isinstance(context, Context):
         raise ValueError(f"context must be a Context, not {type(context).__name__}")
-    return context or Context()
+    return context or _NO_CONTEXT
 
 
 def _task(
@@ -274,6 +277,7 @@ def _task(
     evaluation: Evaluation | None,
     claims: Array | None,
     context: Context,
+    draws: Array | None,
 ) -> Task:
     batch, models, classes, depth = sizes
     size = prod(batch)
@@ -288,7 +292,7 @@ def _task(
         claims=flat("claims", claims, (models, classes)),
         previous=None if context.previous is None else check_previous(xp, context.previous, own, size),
         senders=flat("context.senders", context.senders, (models,)),
-        draws=None,
+        draws=draws,
         iteration=context.iteration,
         total=context.total,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, namespace, squared_norms
+from bristle.arrays import Array, Pool, namespace, squared_norms, take_rows
 from bristle.arrays.namespace import is_array
 from bristle.arrays.products import clip_about, distances_from, gram_about, probe
 from bristle.learning.metrics import Evaluation
@@ -50,11 +50,18 @@ class Measured:
 
 
 def measure_models(
-    xp: Any, models: Array, own: Array | None, measure: Measure, radius: float | None = None
+    xp: Any,
+    models: Array,
+    own: Array | None,
+    measure: Measure,
+    *,
+    radius: float | None = None,
+    picked: Array | None = None,
 ) -> Measured:
     """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms.
 
-    With a `radius`, models are also clipped about the own head if that takes no further pass over them.
+    With a `radius`, models are also clipped about the own head if that takes no further pass over them. With `picked`
+    [B, m], only the distances of these models are taken.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if own is None or measure <= Measure.MEAN:
@@ -66,12 +73,13 @@ def measure_models(
             products = gram_about(xp, models, own)
             distances = xp.linalg.diagonal(products)
         else:
-            distances = distances_from(xp, models, own)
-        # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
-        reach = LARGEST_NORM - xp.sqrt(squared_norms(xp, own))[:, None]
+            distances = distances_from(xp, models, own, picked)
         fit = None
-        if not bool(xp.all((distances <= reach * reach) & (reach > 0))):
-            fit = squared_norms(xp, models) <= LARGEST_NORM**2
+        if prod(distances.shape):
+            # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
+            reach = LARGEST_NORM - float(xp.max(squared_norms(xp, own))) ** 0.5
+            if not (reach > 0 and float(xp.max(distances)) <= reach * reach):
+                fit = _fit(xp, models if picked is None else take_rows(xp, models, picked))
         return Measured(fit, distances, products, clipped=clipped)
 
 
@@ -84,8 +92,12 @@ def _by_norms(xp: Any, models: Array, *, summed: bool) -> Measured:
                 return Measured(total=total)
         elif summed:
             total = np.add.reduce(models, axis=1)
+    return Measured(_fit(xp, models), total=total)
+
+
+def _fit(xp: Any, models: Array) -> Array | None:
     fit = squared_norms(xp, models) <= LARGEST_NORM**2
-    return Measured(None if bool(xp.all(fit)) else fit, total=total)
+    return None if bool(xp.all(fit)) else fit
 
 
 def same_library(own: Array, heads: Array) -> Any:

@@ -124,19 +124,25 @@ class Inbox(ABC):
 
 @dataclass
 class ArrayInbox(Inbox):
-    """Models [B, received, F] of their own for every receiver."""
+    """Models of their own for every receiver: `everyone` [B, M, F], or only those at `index` [B, received]."""
 
-    models: Array
+    everyone: Array
     known_distances: Array | None = None
     known_products: Array | None = None
     known_total: Array | None = None
     clipped: Array | None = None
     """The own head and all models [B, n, F] pulled in, where the call has asked for it."""
+    index: Array | None = None
+
+    @cached_property
+    def models(self) -> Array:
+        """The models [B, received, F]; copied out when first asked for, if they are only some of those received."""
+        return self.everyone if self.index is None else take_rows(self.xp, self.everyone, self.index)
 
     @property
     def received(self) -> int:
         """How many models each receiver holds besides its own."""
-        return int(self.models.shape[1])
+        return int(self.everyone.shape[1] if self.index is None else self.index.shape[1])
 
     def _inner_products(self) -> Array:
         """Inner products about the own head, so that its row is zero and near heads keep their digits."""
@@ -209,7 +215,8 @@ class ArrayInbox(Inbox):
 
     def take(self, index: Array) -> Inbox:
         """Return the inbox with some of the models."""
-        return ArrayInbox(self.own, self.classes, take_rows(self.xp, self.models, index))
+        among = index if self.index is None else take_rows(self.xp, self.index, index)
+        return ArrayInbox(self.own, self.classes, self.everyone, index=among)
 
 
 @dataclass

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, Pool, argsort, spread, uniforms
+from bristle.arrays import Array, Pool, argsort, spread
 from bristle.rules.call import Call
 from bristle.rules.checks import Measure
 from bristle.rules.inbox import Inbox
+from bristle.rules.looking import Draw
 from bristle.rules.parameters import check_count, check_share
+
+# Of more than this many models, and this many times β, only so many are looked at.
+LOOK_AT, LOOK_AT_BETAS = 120, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +24,10 @@ class Prioritiser:
     are sorted by their Euclidean distance from the own head and cut into three tiers of equal size, a
     remainder going to the lower tiers; models are drawn uniformly from each. With at most β models all pass. Quotas
     are rounded by largest remainder to sum to β; what a tier cannot fill goes to its neighbours.
+
+    Of more than L = max(120, 4β) models, L that are fit for use are drawn uniformly first, and the tiers are cut among
+    these: the thirds of a uniform sample are thirds of all, but for chance, and the cost no longer grows with the
+    number of models. The others are not looked at, not even for values that are not finite: they are not sampled.
 
     Parameters
     ----------
@@ -38,15 +46,20 @@ class Prioritiser:
 
     def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
         """Return which of the received models [..., M] pass: a mask to hand on to the integrator."""
-        call = Call.check(own, received, mask=mask, measure=Measure.DISTANCES)
+        call = Call.check(own, received, mask=mask, measure=Measure.DISTANCES, draw=Draw(rng, self.looks_at))
         passes = []
-        for part in call.parts(uniforms(rng, call.models_shape, like=own)):
+        for part in call.parts():
             xp, count = part.inbox.xp, min(self.beta, part.inbox.received)
             chosen = xp.ones((part.inbox.own.shape[0], count), dtype=xp.bool, device=own.device)
             if part.inbox.received > self.beta:
                 chosen = spread(xp, chosen, self.order(part.inbox, part.task.draws), False)
             passes.append(chosen if part.order is None else spread(xp, chosen, part.order, False))
         return call.restore(passes)
+
+    @property
+    def looks_at(self) -> int:
+        """How many models are looked at, at most."""
+        return max(LOOK_AT, LOOK_AT_BETAS * self.beta)
 
     def order(self, inbox: Inbox, draws: Array) -> Array:
         """Return the models' positions [B, received], those that pass (the first β) before the others."""

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, Pool, spread, uniforms
+from bristle.arrays import Array, Pool, spread
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
+from bristle.rules.looking import Draw
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Rule(ABC):
         """What the rule asks of the models anyway: those that are unfit for use are told by it."""
         return Measure.NORMS
 
+    @property
+    def looks_at(self) -> int | None:
+        """How many models, in the order of their draws, the rule looks at; None for all. Only for rules that sample."""
+        return None
+
     def __call__(
         self,
         own: Array,
@@ -89,14 +95,22 @@ class Rule(ABC):
         ValueError
             For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
         """
-        given: dict[str, Any] = {"mask": mask, "evaluation": evaluation, "claims": claims, "context": context}
-        return self._answer(Call.check(own, received, measure=self.measures, **given), context, rng)
+        call = Call.check(
+            own,
+            received,
+            mask=mask,
+            evaluation=evaluation,
+            claims=claims,
+            context=context,
+            measure=self.measures,
+            draw=Draw(rng, self.looks_at) if self.samples else None,
+        )
+        return self._answer(call, context)
 
-    def _answer(self, call: Call, context: Context | None, rng: Any) -> Decision:
-        draws = uniforms(rng, call.models_shape, like=call.own) if self.samples else None
+    def _answer(self, call: Call, context: Context | None) -> Decision:
         if not call.own.shape[0]:
             return call.nobody(None if context is None else context.state)
-        parts = [(part, self._verdict(part.inbox, part.task)) for part in call.parts(draws)]
+        parts = [(part, self._verdict(part.inbox, part.task)) for part in call.parts()]
         return Decision(
             head=call.restore([verdict.head for _, verdict in parts], call.head_shape),
             weights=lambda: call.restore([_weights(part, verdict) for part, verdict in parts]),

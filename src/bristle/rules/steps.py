@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bristle.arrays import Array, Pool, argsort, take_rows, uniforms
+from bristle.arrays import Array, Pool, argsort, take_rows
 from bristle.arrays.products import pull_in
 from bristle.rules.call import Call, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
+from bristle.rules.looking import Draw
 from bristle.rules.parameters import check_count, check_positive
 from bristle.rules.rule import Rule, Verdict, kept_or, stay
 
@@ -48,9 +49,9 @@ class Step(ABC):
 
         For those who want the step alone; in a chain nothing is written out.
         """
-        call = Call.check(own, received, mask=mask, measure=self.measures, radius=self.radius)
-        draws = uniforms(rng, call.models_shape, like=own) if self.samples else None
-        parts = [self.mixtures(part.inbox, part.task) for part in call.parts(draws)]
+        draw = Draw(rng) if self.samples else None
+        call = Call.check(own, received, mask=mask, measure=self.measures, radius=self.radius, draw=draw)
+        parts = [self.mixtures(part.inbox, part.task) for part in call.parts()]
         if len({part.shape[1] for part in parts}) > 1:
             raise ValueError("receivers with different numbers of usable models; call the step for each, or use chain")
         return call.restore(parts, (int(parts[0].shape[1]), own.shape[-2], own.shape[-1]))
