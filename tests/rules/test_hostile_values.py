@@ -38,6 +38,22 @@ def test_attackers_that_cancel_each_other_are_refused(name: str) -> None:
     assert (decision.reasons[:2] == Reason.TOO_LARGE).all()
 
 
+@pytest.mark.parametrize("rule", [rules.FedAvg(), rules.Median(), rules.Local()], ids=repr)
+def test_large_calls_refuse_like_small_ones(rule: rules.Rule) -> None:
+    """Many numbers are probed before they are looked at one by one; what is refused, and why, stays the same."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((9, 10, 5000)).astype(np.float32)
+    honest = rule(x[0], x[5:])
+    x[1], x[2], x[3, 4, 7], x[4] = 1e38, -1e38, np.nan, 1.01e15 / 50_000**0.5
+    decision = rule(x[0], x[1:])
+    large, odd = Reason.TOO_LARGE, Reason.NOT_FINITE
+    assert decision.reasons[:4].tolist() == [large, large, odd, large]
+    np.testing.assert_array_equal(decision.reasons[4:], honest.reasons)
+    np.testing.assert_allclose(decision.head, honest.head, rtol=1e-5, atol=1e-6)
+    x[4] = 0.99e15 / 50_000**0.5
+    assert rule(x[0], x[1:]).reasons[3] not in (large, odd)
+
+
 @pytest.mark.parametrize("name", rules.names())
 def test_arrays_and_pools_draw_the_line_at_the_same_size(name: str) -> None:
     unit = np.full(SHAPE, 1 / np.sqrt(24))

@@ -30,6 +30,10 @@ def spread(xp: Any, chosen: Array, order: Array, fill: Any) -> Array:
     positions get `fill`.
     """
     batch, selected = chosen.shape[:2]
+    if xp is np:
+        laid_out = np.full((*order.shape, *chosen.shape[2:]), fill, dtype=chosen.dtype)
+        laid_out[np.arange(batch)[:, None], order[:, :selected]] = chosen
+        return laid_out
     if selected == 0:
         return xp.full((*order.shape, *chosen.shape[2:]), fill, dtype=chosen.dtype, device=chosen.device)
     rank = argsort(xp, order)

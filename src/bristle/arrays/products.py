@@ -51,8 +51,9 @@ def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: in
             if picked is None:
                 np.subtract(models[b, start:stop], point[b], out=row)
             else:
-                for i, model in enumerate(picked[b, start:stop]):
-                    np.subtract(models[b, model], point[b], out=row[i])
+                some, centre = models[b], point[b]
+                for out, model in zip(row, picked[b, start:stop].tolist(), strict=True):
+                    np.subtract(some[model], centre, out=out)
             np.vecdot(difference, difference, out=squared[b, start:stop])
     return squared[:, :, 0] if pieces == 1 else np.add.reduce(squared, axis=-1)
 

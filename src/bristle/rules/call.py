@@ -174,11 +174,14 @@ class Call:
             yield from self._blocks(None, self.models_shape[-1])
             return
         counts = to_numpy(xp.sum(xp.astype(self.usable, xp.int64), axis=-1))
+        if counts.size and counts.min() == counts.max():
+            yield from self._blocks(None, int(counts[0]))
+            return
         groups = [(int(count), np.flatnonzero(counts == count)) for count in np.unique(counts)]
         rows = np.concatenate([rows for _, rows in groups]) if groups else np.arange(0)
-        self._undo = None if len(groups) == 1 else xp.asarray(np.argsort(rows), device=self.own.device)
+        self._undo = xp.asarray(np.argsort(rows), device=self.own.device)
         for count, members in groups:
-            yield from self._blocks(None if len(groups) == 1 else xp.asarray(members, device=self.own.device), count)
+            yield from self._blocks(xp.asarray(members, device=self.own.device), count)
 
     def restore(self, parts: list[Array], shape: tuple[int, ...] | None = None) -> Array:
         """Put the parts' answers [B, ...] together in the order and batch shape of the call."""

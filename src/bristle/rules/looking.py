@@ -42,23 +42,23 @@ def examine(
     if own is not None:
         some = measure_models(xp, models, own, Measure.DISTANCES, picked=order[:, :most])
         if some.fit is None:
+            looked = spread(xp, xp.ones_like(order[:, :most], dtype=xp.bool), order, False)
+            usable = looked if mask is None else looked & mask
             distances = spread(xp, some.distances, order, 0)
-            return Measured(distances=distances), *_first(xp, mask, None, mask, order, most)
+            return Measured(distances=distances), usable, _unseen(xp, looked, None, mask)
     measured = measure_models(xp, models, own, measure)
-    return measured, *_first(xp, *refusals_of(xp, mask, models, measured.fit, index), mask, order, most)
-
-
-def _first(
-    xp: Any, usable: Array | None, refusals: Array | None, mask: Array | None, order: Array, most: int
-) -> tuple[Array, Array]:
-    """Leave only the first `most` usable models [B, M] in `order`; the others are not sampled."""
+    usable, refusals = refusals_of(xp, mask, models, measured.fit, index)
     if usable is None:
         usable = xp.ones(order.shape, dtype=xp.bool, device=order.device)
     found = xp.cumulative_sum(xp.astype(take_rows(xp, usable, order), xp.int64), axis=1)
     # Those before which `most` have been found are not looked at, fit or not.
     earlier = xp.concat([xp.zeros_like(found[:, :1]), found[:, :-1]], axis=1)
     looked = spread(xp, earlier < most, order, False)
-    unseen = xp.asarray(int(Reason.NOT_SAMPLED), dtype=xp.int8, device=order.device)
-    absent = xp.asarray(int(Reason.ABSENT), dtype=xp.int8, device=order.device)
-    refusals = xp.where(looked, unseen if refusals is None else refusals, unseen)
-    return usable & looked, refusals if mask is None else xp.where(mask, refusals, absent)
+    return measured, usable & looked, _unseen(xp, looked, refusals, mask)
+
+
+def _unseen(xp: Any, looked: Array, refusals: Array | None, mask: Array | None) -> Array:
+    """Give a reason to the models [B, M] that are not looked at, and leave the other refusals as they are."""
+    unseen = xp.full_like(looked, int(Reason.NOT_SAMPLED), dtype=xp.int8)
+    reasons = unseen if refusals is None else xp.where(looked, refusals, unseen)
+    return reasons if mask is None else xp.where(mask, reasons, xp.full_like(unseen, int(Reason.ABSENT)))

@@ -13,7 +13,7 @@ from bristle.rules.looking import Draw
 from bristle.rules.parameters import check_count, check_share
 
 # Of more than this many models, and this many times β, only so many are looked at.
-LOOK_AT, LOOK_AT_BETAS = 120, 4
+LOOK_AT, LOOK_AT_BETAS = 64, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Prioritiser:
     remainder going to the lower tiers; models are drawn uniformly from each. With at most β models all pass. Quotas
     are rounded by largest remainder to sum to β; what a tier cannot fill goes to its neighbours.
 
-    Of more than L = max(120, 4β) models, L that are fit for use are drawn uniformly first, and the tiers are cut among
+    Of more than L = max(64, 2β) models, L that are fit for use are drawn uniformly first, and the tiers are cut among
     these: the thirds of a uniform sample are thirds of all, but for chance, and the cost no longer grows with the
     number of models. The others are not looked at, not even for values that are not finite: they are not sampled.
 
