@@ -63,9 +63,8 @@ def report(sizes: tuple[tuple[int, int, int, int], ...], seconds: float) -> Iter
             yield say(row(comparison, vectors, classes, seconds))
         yield say("")
     yield say(
-        "Where ours is not ahead: FedAvg and clipping written out alone are single passes over memory, and ours takes "
-        "a second one to refuse models that are unfit for use, which the others let in. In a chain clipping is never "
-        "written out.\n"
+        "Ours also refuses models that are unfit for use, which the others let in: large calls are probed by a random "
+        "projection of each model, and looked at number by number only if that is not small.\n"
     )
     yield from pools(say, seconds)
     yield from bristle_cost(say, seconds)
@@ -146,7 +145,10 @@ def bristle_cost(say: Callable[[str], str], seconds: float) -> Iterator[str]:
     times = take_turns(contenders, seconds=seconds)
     for count in counts:
         yield say(f"| {count} | {times[str(count)]:.3g} | {times[str(count)] / times['30']:.2f} |")
-    yield say("\nBeyond beta the tests cost the same; what grows is the one read of each head that its distance takes.")
+    yield say(
+        f"\nBeyond beta the tests cost the same. Distances are taken of at most {rule.looks_at} heads, drawn uniformly; the "
+        "others are not read."
+    )
 
 
 def _as_matrix(answer: Any) -> Any:

@@ -54,6 +54,9 @@ def test_clipping_pulls_in_what_lies_outside(batch: int, count: int, width: int)
     inside = distance <= radius
     np.testing.assert_array_equal(clipped[:, 1:][inside], models[inside])
     np.testing.assert_allclose(np.linalg.norm(clipped[:, 1:] - own[:, None], axis=-1)[~inside], radius)
+    squared, copied = clip_about(models, own, np.inf)
+    np.testing.assert_allclose(squared, distance**2)
+    np.testing.assert_array_equal(copied, np.concatenate([own[:, None], models], axis=1))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -61,7 +64,8 @@ def test_a_probe_sees_every_model_that_is_too_large(dtype: Any) -> None:
     rng = np.random.default_rng(3)
     models = rng.standard_normal((2, 3, 70_000)).astype(dtype)
     small, total = probe(models, summed=True)
-    assert small and total is not None
+    assert small
+    assert total is not None
     np.testing.assert_allclose(total, models.sum(axis=1), atol=1e-4)
     assert probe(models) == (True, None)
     spread_out = np.full(70_000, 1e15 / 70_000**0.5)

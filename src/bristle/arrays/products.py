@@ -14,7 +14,7 @@ COLUMNS = 8192
 # Numbers at a time in a pass over whole models.
 PASS = 1 << 18
 # Numbers that stay in the outer cache between two products.
-CACHED = 1 << 21
+CACHED = 1 << 22
 # BLAS would wake other threads for longer inner products, which takes longer than they do.
 PIECE = 8192
 # Models whose random projection is below this are small; it costs time, not correctness, to look closer at others.
@@ -61,21 +61,24 @@ def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: in
 def clip_about(models: Array, point: Array, radius: float) -> tuple[Array, Array]:
     """Clip NumPy `models` [B, k, F] about `point` [B, F]: squared distances [B, k], and all written out [B, 1 + k, F].
 
-    The point itself comes first. One pass: a model is measured and moved while it is in the cache.
+    The point itself comes first. One pass: a model is measured and moved while it is in the cache. With an infinite
+    radius models are only copied.
     """
     batch, count, width = models.shape
     squared = np.empty((batch, count), dtype=models.dtype)
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
     out[:, 0] = point
+    # What stays as it is need not be written twice.
+    room = np.empty(width, dtype=models.dtype) if np.isinf(radius) else None
     for b in range(batch):
         centre, rows = point[b], out[b, 1:]
         for i in range(count):
             row = rows[i]
-            np.subtract(models[b, i], centre, out=row)
-            squared[b, i] = distance = _square(row)
+            difference = np.subtract(models[b, i], centre, out=row if room is None else room)
+            squared[b, i] = distance = _square(difference)
             if distance > radius * radius:
-                np.multiply(row, radius / np.sqrt(distance), out=row)
-                np.add(row, centre, out=row)
+                np.multiply(difference, radius / np.sqrt(distance), out=difference)
+                np.add(difference, centre, out=row)
             else:
                 row[:] = models[b, i]
     return squared, out
@@ -106,14 +109,16 @@ def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
     """
     batch, count, width = models.shape
     factors, ones = _secret(width, models.dtype), np.ones(count, dtype=models.dtype)
-    total = np.zeros((batch, width), dtype=models.dtype) if summed else None
+    total = np.empty((batch, width), dtype=models.dtype) if summed else None
     turn = max(1, CACHED // width)
     small = True
     for b in range(batch):
         for start in range(0, count, turn):
             some = models[b, start : start + turn]
             small = small and bool(np.all(np.abs(some @ factors) <= SMALL_PROJECTION))
-            if total is not None:
+            if total is not None and start == 0:
+                np.matmul(ones[: len(some)], some, out=total[b])
+            elif total is not None:
                 total[b] += ones[: len(some)] @ some
     return small, total
 
@@ -164,9 +169,14 @@ def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
     batch, count, width = models.shape
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
     out[:, 0], out[:, 1:] = own, models
+    return pull_in_place(out, scale)
+
+
+def pull_in_place(heads: Array, scale: Array) -> Array:
+    """Move NumPy `heads` [B, 1 + k, F] towards the first of them, where they stand."""
     for b, i in np.argwhere(scale != 1):
-        row = out[b, 1 + i]
-        np.subtract(row, own[b], out=row)
+        own, row = heads[b, 0], heads[b, 1 + i]
+        np.subtract(row, own, out=row)
         np.multiply(row, scale[b, i], out=row)
-        np.add(row, own[b], out=row)
-    return out
+        np.add(row, own, out=row)
+    return heads

@@ -131,7 +131,7 @@ class ArrayInbox(Inbox):
     known_products: Array | None = None
     known_total: Array | None = None
     clipped: Array | None = None
-    """The own head and all models [B, n, F] pulled in, where the call has asked for it."""
+    """The own head and all models [B, n, F] written out, and pulled in, where the call has asked for it."""
     index: Array | None = None
 
     @cached_property
@@ -183,7 +183,9 @@ class ArrayInbox(Inbox):
         """Mean of all heads."""
         if self.known_total is None:
             return super().mean()
-        return (self.own + self.known_total) / (self.received + 1)
+        total = self.own + self.known_total
+        total /= self.received + 1
+        return total
 
     def pick(self, position: Array) -> Array:
         """Return one head for each receiver."""
