@@ -146,8 +146,8 @@ def bristle_cost(say: Callable[[str], str], seconds: float) -> Iterator[str]:
     for count in counts:
         yield say(f"| {count} | {times[str(count)]:.3g} | {times[str(count)] / times['30']:.2f} |")
     yield say(
-        f"\nBeyond beta the tests cost the same. Distances are taken of at most {rule.looks_at} heads, drawn uniformly; the "
-        "others are not read."
+        f"\nBeyond beta the tests cost the same. Distances are taken of {rule.looks_at} heads at most, drawn "
+        "uniformly; the others are not read."
     )
 
 
