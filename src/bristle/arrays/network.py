@@ -56,9 +56,12 @@ class Step:
     larger: Run | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """Steps, where each row lies in the end (by sorted position), and the wanted ones as runs."""
+    """Steps, where each row lies in the end (by sorted position), and the wanted ones as runs.
+
+    Compared by identity: there is one plan for each task, and it is too long to be hashed at every use.
+    """
 
     steps: tuple[Step, ...]
     places: tuple[Run, ...]

@@ -49,26 +49,29 @@ class Workspace(threading.local):
 
     largest = 32 << 20
     """Bytes that are kept at most between calls."""
+    plans = 16
+    """Layouts that are kept at most between calls."""
     gap = 16
     """Numbers between rows: at distances of a power of two they would compete for the same places in the cache."""
 
     def __init__(self) -> None:
         self._memory: Array = np.empty(0, dtype=np.float32)
-        self._last: tuple[Any, _Prepared] | None = None
+        self._prepared: dict[tuple[Plan, tuple[int, ...]], _Prepared] = {}
 
     def prepare(self, plan: Plan, shape: tuple[int, ...], dtype: Any) -> _Prepared:
         """Lay the plan's steps out in memory for rows of `shape`; what an earlier call returned is overwritten."""
-        key = (plan, shape, dtype)
-        if self._last is not None and self._last[0] == key:
-            return self._last[1]
         needed = 2 * len(plan.places) * (prod(shape) + self.gap)
         memory = self._memory
         if memory.dtype != dtype or memory.size < needed:
             memory = np.zeros(needed, dtype=dtype)  # Zeros, since what lies in the gaps is compared as well.
-        prepared = _Prepared(plan, memory[:needed].reshape(2, len(plan.places), -1), shape)
-        if memory.nbytes <= self.largest:
-            self._memory, self._last = memory, (key, prepared)
-        return prepared
+        if memory.nbytes > self.largest:
+            return _Prepared(plan, memory.reshape(2, len(plan.places), -1), shape)
+        if memory is not self._memory or len(self._prepared) >= self.plans:
+            self._memory, self._prepared = memory, {}
+        key = (plan, shape)
+        if key not in self._prepared:
+            self._prepared[key] = _Prepared(plan, memory[:needed].reshape(2, len(plan.places), -1), shape)
+        return self._prepared[key]
 
 
 class _Prepared:

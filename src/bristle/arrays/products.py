@@ -174,7 +174,7 @@ def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
 
 def pull_in_place(heads: Array, scale: Array) -> Array:
     """Move NumPy `heads` [B, 1 + k, F] towards the first of them, where they stand."""
-    for b, i in np.argwhere(scale != 1):
+    for b, i in np.argwhere(scale != 1).tolist():
         own, row = heads[b, 0], heads[b, 1 + i]
         np.subtract(row, own, out=row)
         np.multiply(row, scale[b, i], out=row)
