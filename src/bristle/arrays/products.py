@@ -61,24 +61,21 @@ def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: in
 def clip_about(models: Array, point: Array, radius: float) -> tuple[Array, Array]:
     """Clip NumPy `models` [B, k, F] about `point` [B, F]: squared distances [B, k], and all written out [B, 1 + k, F].
 
-    The point itself comes first. One pass: a model is measured and moved while it is in the cache. With an infinite
-    radius models are only copied.
+    The point itself comes first. One pass: a model is measured and moved while it is in the cache.
     """
     batch, count, width = models.shape
     squared = np.empty((batch, count), dtype=models.dtype)
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
     out[:, 0] = point
-    # What stays as it is need not be written twice.
-    room = np.empty(width, dtype=models.dtype) if np.isinf(radius) else None
     for b in range(batch):
         centre, rows = point[b], out[b, 1:]
         for i in range(count):
             row = rows[i]
-            difference = np.subtract(models[b, i], centre, out=row if room is None else room)
-            squared[b, i] = distance = _square(difference)
+            np.subtract(models[b, i], centre, out=row)
+            squared[b, i] = distance = _square(row)
             if distance > radius * radius:
-                np.multiply(difference, radius / np.sqrt(distance), out=difference)
-                np.add(difference, centre, out=row)
+                np.multiply(row, radius / np.sqrt(distance), out=row)
+                np.add(row, centre, out=row)
             else:
                 row[:] = models[b, i]
     return squared, out
@@ -169,14 +166,9 @@ def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
     batch, count, width = models.shape
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
     out[:, 0], out[:, 1:] = own, models
-    return pull_in_place(out, scale)
-
-
-def pull_in_place(heads: Array, scale: Array) -> Array:
-    """Move NumPy `heads` [B, 1 + k, F] towards the first of them, where they stand."""
     for b, i in np.argwhere(scale != 1).tolist():
-        own, row = heads[b, 0], heads[b, 1 + i]
-        np.subtract(row, own, out=row)
+        row = out[b, 1 + i]
+        np.subtract(row, own[b], out=row)
         np.multiply(row, scale[b, i], out=row)
-        np.add(row, own, out=row)
-    return heads
+        np.add(row, own[b], out=row)
+    return out

@@ -230,7 +230,7 @@ class Call:
             )
             if order is None:  # What was computed of all models is not worth picking apart where some are left out.
                 inbox.known_products = members(self.measured.products)
-                inbox.known_total = members(self.measured.total)
+                inbox.known_mean = members(self.measured.mean)
                 inbox.clipped = members(self.measured.clipped)
         else:
             assert isinstance(self.received, SharedHeads)

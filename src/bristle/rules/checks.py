@@ -45,7 +45,7 @@ class Measured:
     fit: Array | None = None
     distances: Array | None = None
     products: Array | None = None
-    total: Array | None = None
+    mean: Array | None = None
     clipped: Array | None = None
 
 
@@ -65,7 +65,7 @@ def measure_models(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if own is None or measure <= Measure.MEAN:
-            return _by_norms(xp, models, summed=measure is Measure.MEAN)
+            return _by_norms(xp, models, own if measure is Measure.MEAN else None)
         products = clipped = None
         if radius is not None and xp is np:
             distances, clipped = clip_about(models, own, radius)
@@ -83,16 +83,18 @@ def measure_models(
         return Measured(fit, distances, products, clipped=clipped)
 
 
-def _by_norms(xp: Any, models: Array, *, summed: bool) -> Measured:
-    total = None
+def _by_norms(xp: Any, models: Array, own: Array | None) -> Measured:
+    """Judge models by their norms, and take the mean with `own` [B, F] along if that is given (in NumPy)."""
+    total, surely_fit = None, False
     if xp is np and models.ndim == 3:
         if models.shape[1] * models.shape[2] >= PROBED:
-            small, total = probe(models, summed=summed)
-            if small:
-                return Measured(total=total)
-        elif summed:
+            surely_fit, total = probe(models, summed=own is not None)
+        elif own is not None:
             total = np.add.reduce(models, axis=1)
-    return Measured(_fit(xp, models), total=total)
+    if total is not None:
+        total += own
+        total /= models.shape[1] + 1
+    return Measured(None if surely_fit else _fit(xp, models), mean=total)
 
 
 def _fit(xp: Any, models: Array) -> Array | None:

@@ -129,9 +129,9 @@ class ArrayInbox(Inbox):
     everyone: Array
     known_distances: Array | None = None
     known_products: Array | None = None
-    known_total: Array | None = None
+    known_mean: Array | None = None
     clipped: Array | None = None
-    """The own head and all models [B, n, F] written out, and pulled in, where the call has asked for it."""
+    """The own head and all models [B, n, F] pulled in, where the call has asked for it."""
     index: Array | None = None
 
     @cached_property
@@ -181,11 +181,7 @@ class ArrayInbox(Inbox):
 
     def mean(self) -> Array:
         """Mean of all heads."""
-        if self.known_total is None:
-            return super().mean()
-        total = self.own + self.known_total
-        total /= self.received + 1
-        return total
+        return super().mean() if self.known_mean is None else self.known_mean
 
     def pick(self, position: Array) -> Array:
         """Return one head for each receiver."""

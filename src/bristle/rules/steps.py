@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 
 from bristle.arrays import Array, Pool, argsort, take_rows
-from bristle.arrays.products import pull_in, pull_in_place
+from bristle.arrays.products import pull_in
 from bristle.rules.call import Call, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
@@ -34,7 +33,7 @@ class Step(ABC):
 
     @property
     def radius(self) -> float | None:
-        """How far models may lie from the own head if the step pulls in all others; infinity: not known yet."""
+        """How far models may lie from the own head if the step does nothing but pull in all others."""
         return None
 
     @abstractmethod
@@ -152,8 +151,8 @@ class Clipping(Step):
 
     @property
     def radius(self) -> float | None:
-        """The static radius; the adaptive one takes all distances first."""
-        return inf if self.tau is None else self.tau
+        """The static radius; the adaptive one is known only after all distances."""
+        return self.tau
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head pulled towards the own one."""
@@ -167,7 +166,7 @@ class Clipping(Step):
         """Return the clipped heads; most of the matrix is zero, so models are moved one by one."""
         if isinstance(inbox, ArrayInbox):
             if inbox.clipped is not None:
-                return inbox.clipped if self.f is None else pull_in_place(inbox.clipped, self._shrink(inbox))
+                return inbox.clipped
             return pull_in(inbox.xp, inbox.own, inbox.models, self._shrink(inbox))
         return super().mixtures(inbox, task)
 
