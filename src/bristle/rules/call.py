@@ -152,20 +152,8 @@ class Call:
         if index is not None:
             everyone = SharedHeads(zeroed(xp, flat, measured.fit), centre_of(xp, flat_own))
         task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context), draws)
-        return cls(
-            batch,
-            flat_own,
-            classes,
-            everyone,
-            index,
-            measured,
-            usable,
-            refusals,
-            task,
-            (*batch, models),
-            (classes, depth),
-            measure,
-        )
+        shapes = (*batch, models), (classes, depth)
+        return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes, measure)
 
     def parts(self) -> Iterator[Part]:
         """Cut the call: receivers with equally many usable models together, in blocks that fit in memory."""
