@@ -19,12 +19,12 @@ from bristle.network.messages import (
 )
 from bristle.peer.wire_size import ACKNOWLEDGEMENT, ENVELOPE, PIECE_HEADER
 
-u64, u16 = st.integers(0, 2**64 - 1), st.integers(0, 2**16 - 1)
+u64, u32, u16 = (st.integers(0, 2**bits - 1) for bits in (64, 32, 16))
 addresses = st.tuples(st.ip_addresses().map(str), u16)
 messages = st.one_of(
-    st.builds(Piece, u64, u16, st.binary(min_size=1, max_size=100)),
-    st.builds(Acknowledgement, u64, u16, st.integers(0, 2**1024 - 1)),
-    st.builds(SignedManifest, st.integers(512, 8192), st.binary(min_size=1, max_size=100)),
+    st.builds(Piece, u64, u32, u16, st.binary(min_size=1, max_size=100)),
+    st.builds(Acknowledgement, u64, u32, u16, st.integers(0, 2**1024 - 1)),
+    st.builds(SignedManifest, st.integers(0, 2**32 - 1), st.integers(512, 8192), st.binary(min_size=1, max_size=100)),
     st.builds(
         Peers,
         u64,
@@ -52,9 +52,9 @@ def test_any_bytes_are_a_message_or_a_reason(data: bytes) -> None:
 
 
 def test_sizes_are_what_the_size_function_says() -> None:
-    assert len(encode(Piece(1, 2, b"x"))) == PIECE_HEADER + 1
-    assert len(encode(Acknowledgement(1, 2))) == ACKNOWLEDGEMENT
-    assert len(encode(SignedManifest(1000, b"x"))) == ENVELOPE + 1
+    assert len(encode(Piece(1, 1, 2, b"x"))) == PIECE_HEADER + 1
+    assert len(encode(Acknowledgement(1, 1, 2))) == ACKNOWLEDGEMENT
+    assert len(encode(SignedManifest(1, 1000, b"x"))) == ENVELOPE + 1
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_sizes_are_what_the_size_function_says() -> None:
         b"\x00",
         b"\x06",
         b"\x05x",
-        encode(Piece(1, 2, b"")),
-        encode(SignedManifest(511, b"x")),
-        encode(SignedManifest(8193, b"x")),
-        encode(Acknowledgement(1, 2)) + bytes(129),
+        encode(Piece(1, 1, 2, b"")),
+        encode(SignedManifest(1, 511, b"x")),
+        encode(SignedManifest(1, 8193, b"x")),
+        encode(Acknowledgement(1, 1, 2)) + bytes(129),
         encode(Peers(1)) + b"x",
         encode(Peers(1, ((bytes(20), ("127.0.0.1", 5)),) * (MOST_PEERS + 1))),
     ],

@@ -79,7 +79,7 @@ def test_a_head_arrives_through_anything_that_is_not_always_lost(
             _, _, to_receiver, message = heapq.heappop(events)
             heard = decode(message)
             if isinstance(heard, SignedManifest):
-                receiver.begin(manifest, heard.piece_size, now)
+                receiver.begin(manifest, heard.piece_size, heard.order, now)
             elif isinstance(heard, Piece):
                 assert receiver.add(heard, now)
             elif isinstance(heard, Acknowledgement):
@@ -92,7 +92,12 @@ def test_a_head_arrives_through_anything_that_is_not_always_lost(
 
 
 @settings(deadline=None)
-@given(st.lists(st.builds(Acknowledgement, st.just(5), st.integers(0, STOP), st.integers(0, 2**64)), max_size=30))
+@given(
+    st.lists(
+        st.builds(Acknowledgement, st.just(5), st.integers(0, 99), st.integers(0, STOP), st.integers(0, 2**64)),
+        max_size=30,
+    )
+)
 def test_acknowledgements_that_lie_do_no_harm(lies: list[Acknowledgement]) -> None:
     sender = outgoing(bytes(20_000))
     for turn, lie in enumerate(lies):
@@ -103,17 +108,21 @@ def test_acknowledgements_that_lie_do_no_harm(lies: list[Acknowledgement]) -> No
     assert len(sender._on_their_way) <= sender.path.window + len(lies)
 
 
-@given(st.lists(st.builds(Piece, st.just(5), st.integers(0, MOST_UNITS), st.binary(max_size=700)), max_size=100))
+@given(
+    st.lists(
+        st.builds(Piece, st.just(5), st.just(1), st.integers(0, MOST_UNITS), st.binary(max_size=700)), max_size=100
+    )
+)
 def test_pieces_that_nobody_asked_for_take_no_memory(pieces: list[Piece]) -> None:
     body = bytes(5_000)
     before, after = Incoming(5, 0.0), Incoming(5, 0.0)
-    after.begin(manifest_for(body), 600, 0.0)
+    after.begin(manifest_for(body), 600, 1, 0.0)
     for piece in pieces:
         before.add(piece, 0.0)
         after.add(piece, 0.0)
     assert len(before._pieces) <= MOST_ORPHANS
     assert sum(map(len, after._pieces.values())) <= len(body)
-    before.begin(manifest_for(body), 600, 0.0)
+    before.begin(manifest_for(body), 600, 1, 0.0)
     assert sum(map(len, before._pieces.values())) <= len(body)
     assert all(len(data) == before._expected(index) for index, data in before._pieces.items())
 
@@ -137,9 +146,9 @@ def test_nothing_is_sent_for_ever() -> None:
 def test_a_receiver_that_wants_no_more_gets_no_more() -> None:
     sender = outgoing(bytes(100_000))
     sender.next(0.0)
-    sender.acknowledged(Acknowledgement(4, STOP), 0.1)
+    sender.acknowledged(Acknowledgement(4, 1, STOP), 0.1)
     assert not sender.over
-    sender.acknowledged(Acknowledgement(5, STOP), 0.1)
+    sender.acknowledged(Acknowledgement(5, 1, STOP), 0.1)
     assert sender.delivered
     assert not sender.ready()
 
@@ -174,10 +183,10 @@ def test_round_trips_are_learnt_as_rfc_6298_says() -> None:
 def test_acknowledgements_are_few() -> None:
     body = bytes(60_000)
     receiver = Incoming(5, 0.0)
-    receiver.begin(manifest_for(body), 600, 0.0)
+    receiver.begin(manifest_for(body), 600, 1, 0.0)
     told = []
     for index in range(100):
-        receiver.add(Piece(5, index, bytes(600)), 0.0)
+        receiver.add(Piece(5, index + 2, index, bytes(600)), 0.0)
         if (news := receiver.acknowledgement(0.0)) is not None:
             told.append(news)
     assert [news.base for news in told] == [16, 32, 48, 64, 80, 96, 101]
@@ -186,7 +195,7 @@ def test_acknowledgements_are_few() -> None:
 
 def test_news_does_not_wait_for_more_for_long() -> None:
     receiver = Incoming(5, 0.0)
-    receiver.add(Piece(5, 3, b"x"), 10.0)
+    receiver.add(Piece(5, 7, 3, b"x"), 10.0)
     assert receiver.acknowledgement(10.005) is None
-    assert receiver.acknowledgement(10.02) == Acknowledgement(5, 0, 0b1000)
+    assert receiver.acknowledgement(10.02) == Acknowledgement(5, 7, 0, 0b1000)
     assert receiver.acknowledgement(10.03) is None

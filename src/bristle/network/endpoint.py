@@ -58,10 +58,11 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
                 f"cannot listen on {host} port {port} ({error.strerror}); choose another port, or 0 for any",
             ) from None
         self._socket, self._loop = opened, asyncio.get_running_loop()
-        self._loop.add_reader(opened, self._read)
+        self._loop.add_reader(opened, self.read)
         return True
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Hand on what has come, up to a bound."""
         for _ in range(_AT_ONCE):
             if self._socket is None:  # Closed by what the last datagram caused.
                 return

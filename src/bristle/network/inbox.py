@@ -82,7 +82,8 @@ class Inbox:
         incoming = link.incoming
         sequence = sequence_of(message.signed)
         if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
-            incoming.begin(incoming.manifest, message.piece_size, now)  # Once more: the acknowledgement got lost.
+            # Once more: the acknowledgement got lost.
+            incoming.begin(incoming.manifest, message.piece_size, message.order, now)
             self._acknowledge(link, now)
             return
         manifest = decode_manifest(message.signed, self._group)
@@ -91,7 +92,7 @@ class Inbox:
             if sequence != self.seen(link.key_id):  # Else it is one we have, once more.
                 self._tally.refuse(refusal)
             if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
-                self._send(link, encode(Acknowledgement(sequence, STOP)))
+                self._send(link, encode(Acknowledgement(sequence, message.order, STOP)))
             return
         assert isinstance(manifest, Manifest)
         if incoming is None or incoming.sequence != sequence:
@@ -100,7 +101,7 @@ class Inbox:
         incoming.size = manifest.body
         incoming.bytes += size
         self._memory += manifest.body
-        incoming.begin(manifest, message.piece_size, now)
+        incoming.begin(manifest, message.piece_size, message.order, now)
         self._progress(link, now)
 
     def _why_not(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
@@ -124,7 +125,7 @@ class Inbox:
         """Take a piece, of the head that is coming in or of one whose manifest is late."""
         incoming = link.incoming
         if piece.sequence <= self.seen(link.key_id) or (incoming is not None and piece.sequence < incoming.sequence):
-            self._send(link, encode(Acknowledgement(piece.sequence, STOP)))
+            self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP)))
             return
         if incoming is None or piece.sequence > incoming.sequence:
             self.forget(link)

@@ -21,7 +21,7 @@ from bristle.network.refusal import Refusal
 from bristle.network.sending import Path
 from bristle.network.session import SESSION_ID_BYTES, Session
 
-ANSWER_WITHIN = 5.0
+ANSWER_WITHIN = 2.5
 """Seconds that a handshake may take."""
 
 MOST_GUESTS = 64
@@ -31,7 +31,8 @@ FEW_PEERS = 4
 HELLOS_FOR_JOIN = 20
 """A hello costs a hash, a join signatures: so many more hellos are allowed."""
 
-_FIRST_WORD_AGAIN = 0.5
+_AGAIN = 0.5
+"""Seconds until something is said again that there was no answer to."""
 
 
 class Membership:
@@ -89,11 +90,18 @@ class Membership:
     # Calls and handshakes
 
     def call(self, address: Address, now: float) -> None:
-        """Say hello."""
+        """Say hello, unless that has just been done."""
+        if any(call.address == address for call in self._calls.values()):
+            return
         nonce = self._entropy(handshake.NONCE_BYTES)
         caller = Caller(self._identity, self._group, nonce=nonce, session_id=self._new_session_id())
-        self._calls[nonce] = Call(caller, address, now)
-        self._send(address, caller.hello())
+        call = self._calls[nonce] = Call(caller, address, now)
+        self._say(call, caller.hello(), now)
+
+    def _say(self, call: Call, datagram: bytes, now: float) -> None:
+        """Say something that is said again while there is no answer."""
+        call.said, call.again = datagram, now + _AGAIN
+        self._send(call.address, datagram)
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
         """Take a handshake datagram."""
@@ -109,7 +117,7 @@ class Membership:
                     self._tally.refuse(Refusal.UNKNOWN_SESSION)
                 else:
                     call.joined = now
-                    self._send(address, call.caller.join(message.cookie, alone=not self.links))
+                    self._say(call, call.caller.join(message.cookie, alone=not self.links), now)
             case Join():
                 self._on_join(message, address, now)
             case Welcome():
@@ -125,11 +133,8 @@ class Membership:
         if not self._cookies.accepts(join.cookie, address, now):
             self._tally.refuse(Refusal.STALE_COOKIE)
             return
-        if not (
-            self._joins.take(address, 1, now)
-            and self._joins_of_host.take(address[0], 1, now)
-            and self._all_joins.take(1, now)
-        ):
+        budgets = self._joins.take(address, 1, now) and self._joins_of_host.take(address[0], 1, now)
+        if not (budgets and self._all_joins.take(1, now)):
             self._tally.refuse(Refusal.OVER_BUDGET)
             return
         if join.key == self._identity.key:  # We called ourselves.
@@ -208,7 +213,7 @@ class Membership:
         if not guest.full and self._has_room(key_id_of(guest.key), guest.address):
             return self._establish(guest.session, guest.key, guest.address, now, now - guest.began)
         if isinstance(message, Peers):
-            self._learn(message, key_id_of(guest.key), guest.address, now)
+            self.learn(message, key_id_of(guest.key), guest.address, now)
         if not guest.caller:
             self._tally.refuse(Refusal.FULL)
             word = self._word(key_id_of(guest.key), guest.address, MOST_PEERS)
@@ -231,7 +236,7 @@ class Membership:
             link.previous, link.session = link.session, session
             if link.address != address:
                 self.contacts.lost(link.address, now)
-        link.address, link.last_heard, link.next_word = address, now, now + _FIRST_WORD_AGAIN
+        link.address, link.last_heard, link.next_word = address, now, now + _AGAIN
         self.sessions[session.local] = link
         self.contacts.connected(address, key_id, now)
         self._send(address, session.seal(encode(self._word(key_id, address, MOST_PEERS))))
@@ -262,11 +267,8 @@ class Membership:
         ]
         return Peers(self._seen(key_id), tuple(self._rng.sample(others, min(most, len(others)))))
 
-    def heard(self, link: Link, peers: Peers, now: float) -> None:
-        """Take a neighbour's sign of life."""
-        self._learn(peers, link.key_id, link.address, now)
-
-    def _learn(self, peers: Peers, source: bytes, where: Address, now: float) -> None:
+    def learn(self, peers: Peers, source: bytes, where: Address, now: float) -> None:
+        """Take the addresses that a member at `where` hands on."""
         for key_id, address in peers.others:
             if key_id == self._identity.key_id or key_id in self.links:
                 continue
@@ -282,14 +284,13 @@ class Membership:
                 self.drop(link, now)
         for link in self.links.values():
             if now >= link.next_word:
-                wait = (
-                    self._limits.keepalive * self._rng.uniform(0.75, 1.0) if link.session.heard else _FIRST_WORD_AGAIN
-                )
+                wait = self._limits.keepalive * self._rng.uniform(0.75, 1.0) if link.session.heard else _AGAIN
                 link.next_word = now + wait
                 self._send(link.address, link.session.seal(encode(self._word(link.key_id, link.address, FEW_PEERS))))
-        for nonce, call in list(self._calls.items()):
-            if now > call.began + ANSWER_WITHIN:
-                del self._calls[nonce]
+        self._calls = {nonce: call for nonce, call in self._calls.items() if now <= call.began + ANSWER_WITHIN}
+        for call in self._calls.values():
+            if now >= call.again:
+                self._say(call, call.said, now)
         for guest in list(self._guests.values()):
             if now > guest.began + ANSWER_WITHIN:
                 self._dismiss(guest)

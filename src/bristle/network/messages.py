@@ -20,9 +20,9 @@ LARGEST_BITMAP = 128
 
 MOST_PEERS = 24
 
-_PIECE = struct.Struct(">BQH")
-_ACKNOWLEDGEMENT = struct.Struct(">BQH")
-_MANIFEST = struct.Struct(">BH")
+_PIECE = struct.Struct(">BQIH")
+_ACKNOWLEDGEMENT = struct.Struct(">BQIH")
+_MANIFEST = struct.Struct(">BIH")
 _PEERS = struct.Struct(">BQB")
 _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
@@ -31,15 +31,17 @@ _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 class SignedManifest:
     """A manifest as it was signed, and the size of the pieces in which its body follows."""
 
+    order: int
     piece_size: int
     signed: bytes
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a body."""
+    """A part of a body. `order`: the how-manieth datagram of this head this is, sent again or not."""
 
     sequence: int
+    order: int
     index: int
     data: bytes
 
@@ -52,6 +54,8 @@ class Acknowledgement:
     ----------
     sequence : int
         Which head.
+    newest : int
+        The highest order of a datagram that has come.
     base : int
         All units below it have arrived; `STOP`: send no more.
     later : int
@@ -59,6 +63,7 @@ class Acknowledgement:
     """
 
     sequence: int
+    newest: int
     base: int
     later: int = 0
 
@@ -82,13 +87,13 @@ Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
 def encode(message: Message) -> bytes:
     """Return a message as bytes, to be sealed."""
     match message:
-        case Piece(sequence, index, data):
-            return _PIECE.pack(PIECE, sequence, index) + data
-        case Acknowledgement(sequence, base, later):
+        case Piece(sequence, order, index, data):
+            return _PIECE.pack(PIECE, sequence, order, index) + data
+        case Acknowledgement(sequence, newest, base, later):
             bitmap = later.to_bytes((later.bit_length() + 7) // 8, "little")[:LARGEST_BITMAP]
-            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, sequence, base) + bitmap
-        case SignedManifest(piece_size, signed):
-            return _MANIFEST.pack(MANIFEST, piece_size) + signed
+            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, sequence, newest, base) + bitmap
+        case SignedManifest(order, piece_size, signed):
+            return _MANIFEST.pack(MANIFEST, order, piece_size) + signed
         case Peers(seen, others):
             records = b"".join(key_id + encode_address(address) for key_id, address in others)
             return _PEERS.pack(PEERS, seen, len(others)) + records
@@ -100,15 +105,15 @@ def decode(data: bytes) -> Message | Refusal:
     """Return the message in bytes that were sealed."""
     kind = data[0] if data else 0
     if kind == PIECE and len(data) > _PIECE.size:
-        _, sequence, index = _PIECE.unpack_from(data)
-        return Piece(sequence, index, data[_PIECE.size :])
+        _, sequence, order, index = _PIECE.unpack_from(data)
+        return Piece(sequence, order, index, data[_PIECE.size :])
     if kind == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
-        _, sequence, base = _ACKNOWLEDGEMENT.unpack_from(data)
-        return Acknowledgement(sequence, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
+        _, sequence, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
+        return Acknowledgement(sequence, newest, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
     if kind == MANIFEST and len(data) > _MANIFEST.size:
-        _, piece_size = _MANIFEST.unpack_from(data)
+        _, order, piece_size = _MANIFEST.unpack_from(data)
         if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE:
-            return SignedManifest(piece_size, data[_MANIFEST.size :])
+            return SignedManifest(order, piece_size, data[_MANIFEST.size :])
     if kind == PEERS and len(data) >= _PEERS.size:
         return _decode_peers(data)
     if kind == LEAVE and len(data) == 1:

@@ -81,3 +81,5 @@ class Call:
     address: Address
     began: float
     joined: float = 0.0
+    said: bytes = b""
+    again: float = 0.0

@@ -191,7 +191,7 @@ class Node:
                 self.inbox.on_manifest(link, message, size, now)
             case Peers():
                 self.outbox.told(message.seen)
-                self.membership.heard(link, message, now)
+                self.membership.learn(message, link.key_id, link.address, now)
             case Leave():
                 self.membership.drop(link, now)
 

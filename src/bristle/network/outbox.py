@@ -23,7 +23,7 @@ from bristle.peer.wire_size import Encoding, piece_bytes
 
 LARGEST_SEQUENCE = 2**63
 _QUANTUM = 4
-_SLOWNESS = 4.0
+_SLOWNESS = 2.0
 _GRACE = 0.1
 
 
@@ -187,7 +187,7 @@ class Outbox:
         """Tell whether the last share has left: every neighbour has it or it was given up.
 
         Stragglers are not waited for: neighbours that let the last head fail, and, once half of them have it, those
-        that take four times as long as that half did.
+        that take twice as long as that half did.
         """
         if self._share is None or all(outgoing.over for outgoing in self._awaited):
             return True

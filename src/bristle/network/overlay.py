@@ -190,6 +190,7 @@ class Overlay:
             self._timer.cancel()
         if not self.running:
             return
+        self._endpoint.read()  # What has come while this process was busy is not late.
         now = self._now()
         self._timer = asyncio.get_running_loop().call_at(self._node.tick(now), self._tick)
         self._notice(now)

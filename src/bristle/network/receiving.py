@@ -42,8 +42,9 @@ class Incoming:
         self._news = 0
         self._news_since = math.inf
         self._base = 0
+        self._newest = 0
 
-    def begin(self, manifest: Manifest, piece_size: int, now: float) -> None:
+    def begin(self, manifest: Manifest, piece_size: int, order: int, now: float) -> None:
         """Take the manifest: now it is known what to expect, and what came early and does not fit is dropped."""
         if self.manifest is None:
             self.manifest = manifest
@@ -53,7 +54,7 @@ class Incoming:
             for index, data in early.items():
                 if len(data) == self._expected(index):
                     self._pieces[index] = data
-        self._note(now)
+        self._note(order, now)
 
     def add(self, piece: Piece, now: float) -> bool:
         """Take a piece; tell whether it is one that was wanted, or at least one that had been."""
@@ -65,7 +66,7 @@ class Incoming:
             return False
         else:
             self._pieces.setdefault(piece.index, piece.data)
-        self._note(now)
+        self._note(piece.order, now)
         return True
 
     def _expected(self, index: int) -> int:
@@ -74,7 +75,8 @@ class Incoming:
             return -1
         return min(self._piece_size, self.manifest.body - index * self._piece_size)
 
-    def _note(self, now: float) -> None:
+    def _note(self, order: int, now: float) -> None:
+        self._newest = max(self._newest, order)
         self._news += 1
         self._news_since = min(self._news_since, now)
 
@@ -108,4 +110,4 @@ class Incoming:
             place = index - self._base  # Unit index + 1, counted from the one after the base.
             if 0 <= place < 8 * LARGEST_BITMAP:
                 later |= 1 << place
-        return Acknowledgement(self.sequence, self._base, later)
+        return Acknowledgement(self.sequence, self._newest, self._base, later)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from bristle.network.messages import LARGEST_BITMAP, STOP, Acknowledgement, Piece, SignedManifest, encode
 
 FIRST_WINDOW, SMALLEST_WINDOW, LARGEST_WINDOW = 32.0, 16.0, 512.0
-FIRST_TIMEOUT, SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.4, 0.2, 2.0
+FIRST_TIMEOUT, SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.5, 0.2, 2.0
 _SHORTEST_REORDERING = 0.01
 _PROBES = 3
+_TRIES = 3
 _MOST_BACK_OFF = 4
 _LOSS_FACTOR = 0.7
 _WINDOW_UNITS = 8 * LARGEST_BITMAP
@@ -103,7 +104,7 @@ class Outgoing:
         self.units = 1 + -(-len(body) // piece_size)
         self._waiting = deque(range(self.units))
         self._on_their_way: dict[int, tuple[float, int]] = {}  # When it was sent, as the how-manieth.
-        self._sent = 0
+        self._times = [now]  # When each datagram was sent, by its order; they count from 1.
         self._overtaking = 0
         self._sent_again: set[int] = set()
         self._arrived = bytearray(self.units)
@@ -134,13 +135,14 @@ class Outgoing:
         unit = self._waiting.popleft()
         if not self._on_their_way:
             self._last_news = now
-        self._sent += 1
-        self._on_their_way[unit] = now, self._sent
+        order = len(self._times)
+        self._times.append(now)
+        self._on_their_way[unit] = now, order
         self.retransmissions += unit in self._sent_again
         if unit == 0:
-            return encode(SignedManifest(self._size, self._signed))
+            return encode(SignedManifest(order, self._size, self._signed))
         start = (unit - 1) * self._size
-        return encode(Piece(self.sequence, unit - 1, self._body[start : start + self._size]))
+        return encode(Piece(self.sequence, order, unit - 1, self._body[start : start + self._size]))
 
     def acknowledged(self, news: Acknowledgement, now: float) -> None:
         """Take note of what has arrived, and of what must be lost."""
@@ -152,12 +154,10 @@ class Outgoing:
         arrived = self._newly_arrived(news)
         for unit in arrived:
             self._arrived[unit] = 1
-            sent, order = self._on_their_way.pop(unit, (0.0, 0))
-            if order > self._overtaking:
-                self._overtaking = order
-                if unit not in self._sent_again:
-                    # News of units sent before others that are known is old: its age is no round trip.
-                    self.path.measured(now - sent)
+            self._on_their_way.pop(unit, None)
+        if self._overtaking < news.newest < len(self._times):
+            self._overtaking = news.newest
+            self.path.measured(now - self._times[news.newest])
         self._base = max(self._base, min(news.base, self.units))
         self._missing -= len(arrived)
         if arrived:
@@ -193,6 +193,10 @@ class Outgoing:
             self._waiting.appendleft(unit)
             self._sent_again.add(unit)
 
+    def _back_off(self) -> int:
+        """Return how many timeouts to wait: at first a probe or its answer may have got lost, then nobody is there."""
+        return int(min(_MOST_BACK_OFF, 2 ** max(0, self._timeouts - _TRIES)))
+
     def tick(self, now: float) -> None:
         """Give up, or, when units or an answer are overdue, send some again. To be called every few milliseconds."""
         if self.over:
@@ -201,11 +205,11 @@ class Outgoing:
             self.failed = True
             return
         self._declare_lost(now)
-        if not self._on_their_way or now < self._last_news + self.path.timeout * min(_MOST_BACK_OFF, 2**self._timeouts):
+        if not self._on_their_way or now < self._last_news + self.path.timeout * self._back_off():
             return
         self._last_news = now
         self._timeouts += 1
+        # A probe, and no more: often only the answer got lost, or somebody is slow. The answer tells what is missing.
         oldest = sorted(self._on_their_way, key=self._on_their_way.__getitem__)
-        # First a probe, since often only the answer got lost; then whatever has not been heard of.
-        self._send_again(sorted(oldest[:_PROBES] if self._timeouts == 1 else oldest))
+        self._send_again(sorted(oldest[:_PROBES]))
         self.path.lost(now)

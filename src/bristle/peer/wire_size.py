@@ -19,11 +19,11 @@ LARGEST_DATAGRAM = 8192
 SEAL = 29
 """Around every sealed message: kind 1, session 4, nonce 8, tag 16."""
 
-PIECE_HEADER = 11
-"""Before a piece's bytes: kind 1, sequence 8, index 2."""
+PIECE_HEADER = 15
+"""Before a piece's bytes: kind 1, sequence 8, order 4, index 2."""
 
-ENVELOPE = 3
-"""Before a manifest: kind 1, size of a piece 2."""
+ENVELOPE = 7
+"""Before a manifest: kind 1, order 4, size of a piece 2."""
 
 MANIFEST = 140
 """A manifest without digests and extensions: fields 76, signature 64."""
@@ -37,8 +37,8 @@ MOST_CHUNKS = 32
 EXTENSION_HEADER = 4
 """Before an extension's value: type 2, length 2."""
 
-ACKNOWLEDGEMENT = 11
-"""One without a bitmap, as all are when nothing is lost or reordered: kind 1, sequence 8, base 2."""
+ACKNOWLEDGEMENT = 15
+"""One without a bitmap, as all are when nothing is lost or reordered: kind 1, sequence 8, newest 4, base 2."""
 
 ACKNOWLEDGE_EVERY = 16
 """Units (manifest and pieces) after which a receiver acknowledges; it always does after the last."""
@@ -89,7 +89,7 @@ def head_bytes(
 ) -> int:
     """Return the UDP payload, in both directions, of one head sent to one peer over a path that loses nothing.
 
-    body + 40 p + manifest + 40 a, for p = ⌈body / (datagram - 40)⌉ pieces and a = ⌈(p + 1) / 16⌉ acknowledgements.
+    body + 44 p + manifest + 36 + 44 a, for p = ⌈body / (datagram - 44)⌉ pieces and a = ⌈(p + 1) / 16⌉ acknowledgements.
 
     Parameters
     ----------
