@@ -106,7 +106,6 @@ class Call:
     task: Task
     models_shape: tuple[int, ...]
     head_shape: tuple[int, int]
-    measure: Measure
     _undo: Array | None = None
 
     @classmethod
@@ -153,7 +152,7 @@ class Call:
             everyone = SharedHeads(zeroed(xp, flat, measured.fit), centre_of(xp, flat_own))
         task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context), draws)
         shapes = (*batch, models), (classes, depth)
-        return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes, measure)
+        return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes)
 
     def parts(self) -> Iterator[Part]:
         """Cut the call: receivers with equally many usable models together, in blocks that fit in memory."""
@@ -225,8 +224,7 @@ class Call:
             shared = PoolInbox(own, self.classes, self.received, models_of(self.index))
             inbox = shared
             # Products over the whole pool pay off while receivers hear a good part of it.
-            dense = self.received.heads.shape[0] <= 8 * (count + 1)
-            if not dense or (count and self.measure is not Measure.NORMS and not shared.is_precise()):
+            if self.received.heads.shape[0] > 8 * (count + 1):
                 inbox = shared.gathered()
         held = self.task.evaluation
         task = Task(

@@ -42,12 +42,14 @@ class PoolInbox(Inbox):
     shared: SharedHeads
     index: Array
 
-    def is_precise(self) -> bool:
-        """Tell whether distances keep their digits: not where an own head lies far from the centre, but near others."""
+    @cached_property
+    def _exact(self) -> ArrayInbox | None:
+        """The models copied out, where products lose the digits: an own head far from the centre, but near others."""
+        if not self.received:
+            return None
         xp = self.xp
-        distances = xp.sort(self.distances(), axis=-1)
-        typical = distances[:, self.received // 2]
-        return bool(xp.all(self._own_products[1] <= PRECISE * typical))
+        typical = xp.sort(self._distances, axis=-1)[:, self.received // 2]
+        return None if bool(xp.all(self._own_products[1] <= PRECISE * typical)) else self.gathered()
 
     def gathered(self) -> ArrayInbox:
         """Copy the models out, for each receiver its own."""
@@ -68,6 +70,8 @@ class PoolInbox(Inbox):
 
     def _inner_products(self) -> Array:
         """Inner products gathered from the pool's one matrix."""
+        if self._exact is not None:
+            return self._exact.gram
         xp, (batch, received) = self.xp, self.index.shape
         products, own = self._own_products
         size = self.shared.heads.shape[0]
@@ -80,6 +84,10 @@ class PoolInbox(Inbox):
 
     def distances(self) -> Array:
         """Squared distance from the own head to each model."""
+        return self._distances if self._exact is None else self._exact.distances()
+
+    @cached_property
+    def _distances(self) -> Array:
         xp = self.xp
         products, own = self._own_products
         norms = squared_norms(xp, self.shared.centred)
@@ -89,6 +97,8 @@ class PoolInbox(Inbox):
 
     def project(self, direction: Array) -> Array:
         """Inner product of each model's difference from the own head with `direction`."""
+        if self._exact is not None:
+            return self._exact.project(direction)
         products = direction @ self.xp.matrix_transpose(self.shared.centred)
         own = (self.own - self.shared.centre)[:, None, :] @ direction[:, :, None]
         return take_rows(self.xp, products, self.index) - own[:, :, 0]
