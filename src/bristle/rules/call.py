@@ -14,7 +14,6 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import (
     Measure,
     Measured,
-    centre_of,
     check_array,
     check_evaluation,
     check_floats,
@@ -149,7 +148,7 @@ class Call:
         measured, usable, refusals = examine(xp, flat, about, index, mask, draws, most, measure, radius)
         everyone: Array | SharedHeads = flat
         if index is not None:
-            everyone = SharedHeads(zeroed(xp, flat, measured.fit), centre_of(xp, flat_own))
+            everyone = SharedHeads(zeroed(xp, flat, measured.fit), flat_own)
         task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context), draws)
         shapes = (*batch, models), (classes, depth)
         return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes)

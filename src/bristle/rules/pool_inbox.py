@@ -7,6 +7,7 @@ from functools import cached_property
 
 from bristle.arrays import Array, namespace, squared_norms, take_rows
 from bristle.learning.metrics import predict
+from bristle.rules.checks import centre_of
 from bristle.rules.inbox import ArrayInbox, Inbox
 
 # How many times the typical squared distance an own head may lie off the centre: 32 bits then leave three digits.
@@ -15,10 +16,15 @@ PRECISE = 2000
 
 @dataclass
 class SharedHeads:
-    """The heads [P, F] of a pool, and what all its receivers can share."""
+    """The heads [P, F] of a pool, its receivers' own heads [B, F], and what all receivers can share."""
 
     heads: Array
-    centre: Array
+    own: Array
+
+    @cached_property
+    def centre(self) -> Array:
+        """The point about which inner products are taken."""
+        return centre_of(namespace(self.heads), self.own)
 
     @cached_property
     def centred(self) -> Array:

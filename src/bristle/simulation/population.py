@@ -96,7 +96,13 @@ def _consecutive(scenario: Scenario, labels: Integers, classes: int) -> tuple[In
         "classes", lists=lists, samples=scenario.samples_per_class, held_out=scenario.held_out, reuse=scenario.reuse
     )
     padded = share(labels, peers=benign + attackers, seed=scenario.seed).padded()
-    return padded.train[:benign], padded.held_out[:benign], padded.train[benign:]
+    # The attackers hold all classes: what pads the others' rows to that length would only be worked on in vain.
+    return _unpadded(padded.train[:benign]), _unpadded(padded.held_out[:benign]), padded.train[benign:]
+
+
+def _unpadded(index: Integers) -> Integers:
+    """Leave out the columns on the right that nobody has a sample in; one stays."""
+    return index[:, : max(1, int((index >= 0).sum(axis=1).max(initial=0)))]
 
 
 def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tuple[Integers, Integers, Integers]:
