@@ -15,7 +15,7 @@ from bristle.network import Group, Limits, Refusal
 from bristle.network import messages as wire
 from bristle.network.manifest import Manifest, digests_of, encode_manifest
 from bristle.network.messages import Peers, Piece, SignedManifest
-from bristle.network.neighbour import Link
+from bristle.network.neighbour import Call, Link
 from bristle.network.node import Node
 from bristle.peer.wire_size import piece_bytes
 
@@ -189,7 +189,7 @@ def test_joins_are_budgeted_before_signatures_are_checked(virtual: Networks, gro
     network = virtual()
     target = network.add(group, port=1)
     flooder = network.add(group, port=2)
-    calls = dict(flooder.membership._calls)
+    calls: dict[bytes, Call] = {}
     for _ in range(300):
         flooder.membership._calls.clear()
         flooder.membership.call(("127.0.0.1", 1), network.now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import struct
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import blake2s, sha256
 
 from ipv8_rust_tunnels import PrivateKey
 
@@ -53,6 +53,12 @@ def prefix_of(group: Group) -> bytes:
 def is_handshake(datagram: bytes) -> bool:
     """Tell whether a datagram looks like a handshake of some group."""
     return len(datagram) > PREFIX_BYTES and datagram.startswith(_IPV8)
+
+
+def cookie_of(datagram: bytes, group: Group) -> bytes | None:
+    """Return the cookie in what may be a join, to be checked before anything else is; None: it is no join."""
+    at = PREFIX_BYTES + 3  # After kind, version and flags.
+    return datagram[at : at + COOKIE_BYTES] if datagram.startswith(prefix_of(group) + bytes([JOIN])) else None
 
 
 @dataclass(frozen=True)
@@ -146,11 +152,13 @@ class CookieJar:
     def make(self, address: tuple[str, int], now: float, *, age: int = 0) -> bytes:
         """Return the cookie of an address, for now or for an age ago."""
         content = f"{address[0]}|{address[1]}|{int(now // _COOKIE_LIFE) - age}".encode()
-        return hmac.digest(self._secret, content, "sha256")[:COOKIE_BYTES]
+        return blake2s(content, key=self._secret, digest_size=COOKIE_BYTES).digest()
 
     def accepts(self, cookie: bytes, address: tuple[str, int], now: float) -> bool:
         """Tell whether a cookie was given to an address a short while ago."""
-        return any(hmac.compare_digest(cookie, self.make(address, now, age=age)) for age in (0, 1))
+        return hmac.compare_digest(cookie, self.make(address, now)) or hmac.compare_digest(
+            cookie, self.make(address, now, age=1)
+        )
 
 
 class Caller:

@@ -104,7 +104,11 @@ class Membership:
         self._send(call.address, datagram)
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
-        """Take a handshake datagram."""
+        """Take a handshake datagram. Joins are many times as dear as the rest, and looked at only with a cookie."""
+        cookie = handshake.cookie_of(datagram, self._group)
+        if cookie is not None and not self._cookies.accepts(cookie, address, now):
+            self._tally.refuse(Refusal.STALE_COOKIE)
+            return
         message = handshake.decode(datagram, self._group)
         match message:
             case Refusal():
@@ -130,9 +134,6 @@ class Membership:
             self._tally.refuse(Refusal.OVER_BUDGET)
 
     def _on_join(self, join: Join, address: Address, now: float) -> None:
-        if not self._cookies.accepts(join.cookie, address, now):
-            self._tally.refuse(Refusal.STALE_COOKIE)
-            return
         budgets = self._joins.take(address, 1, now) and self._joins_of_host.take(address[0], 1, now)
         if not (budgets and self._all_joins.take(1, now)):
             self._tally.refuse(Refusal.OVER_BUDGET)
