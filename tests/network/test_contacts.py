@@ -62,3 +62,10 @@ def test_with_no_room_only_named_ones_are_called(contacts: Contacts) -> None:
     assert not contacts.is_named(("192.0.2.2", 1))
     contacts.forget(("192.0.2.1", 1))
     assert ("192.0.2.1", 1) not in contacts
+
+
+def test_a_peer_is_not_called_at_another_of_its_addresses(contacts: Contacts) -> None:
+    contacts.hand_on(("192.0.2.1", 1), b"member", 0.0, key_id=b"key")
+    contacts.hand_on(("192.0.2.2", 1), b"member", 0.0, key_id=b"another")
+    assert contacts.due(0.0, named_only=False, linked={b"key"}) == [("192.0.2.2", 1)]
+    assert contacts.due(0.1, named_only=False, linked={b"another"}) == [("192.0.2.1", 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Container
 from dataclasses import dataclass
 
 from bristle.network.addresses import Address
@@ -22,6 +23,7 @@ class Contact:
     named: bool
     source: bytes
     next_try: float
+    key_id: bytes = b""
     tries: int = 0
     connected: bool = False
 
@@ -52,15 +54,15 @@ class Contacts:
         """Add an address that the user named."""
         self._contacts[address] = Contact(named=True, source=b"", next_try=now)
 
-    def hand_on(self, address: Address, source: bytes, now: float) -> bool:
-        """Add an address that a member handed on; False if there is no room for more of its."""
+    def hand_on(self, address: Address, source: bytes, now: float, *, key_id: bytes = b"") -> bool:
+        """Add an address that a member handed on, and whose it is; False if there is no room for more of its."""
         if address in self._contacts:
             return True
         share = max(LEAST_SHARE, self._limits.contacts // 8)
         handed = sum(1 for contact in self._contacts.values() if contact.source == source and not contact.connected)
         if handed >= share or len(self._contacts) >= self._limits.contacts:
             return False
-        self._contacts[address] = Contact(named=False, source=source, next_try=now)
+        self._contacts[address] = Contact(named=False, source=source, next_try=now, key_id=key_id)
         return True
 
     def is_named(self, address: Address) -> bool:
@@ -68,11 +70,19 @@ class Contacts:
         contact = self._contacts.get(address)
         return contact is not None and contact.named
 
-    def due(self, now: float, *, named_only: bool) -> list[Address]:
-        """Return the addresses to call now, and note the next time; those tried in vain too often are forgotten."""
+    def due(self, now: float, *, named_only: bool, linked: Container[bytes] = ()) -> list[Address]:
+        """Return the addresses to call now, and note the next time; those tried in vain too often are forgotten.
+
+        Peers that are linked, by whichever of their addresses, are not called.
+        """
         due = []
         for address, contact in list(self._contacts.items()):
-            if contact.connected or contact.next_try > now or (named_only and not contact.named):
+            if (
+                contact.connected
+                or contact.key_id in linked
+                or contact.next_try > now
+                or (named_only and not contact.named)
+            ):
                 continue
             if contact.tries >= MOST_TRIES and not contact.named:
                 del self._contacts[address]
@@ -88,7 +98,7 @@ class Contacts:
         if address not in self._contacts and len(self._contacts) >= self._limits.contacts:
             return  # It called us, and may again.
         contact = self._contacts.setdefault(address, Contact(named=False, source=key_id, next_try=now))
-        contact.connected, contact.tries = True, 0
+        contact.connected, contact.tries, contact.key_id = True, 0, key_id
 
     def full(self, address: Address, now: float) -> None:
         """Note that a peer has no room: it is asked again, but not soon."""

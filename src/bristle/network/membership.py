@@ -275,7 +275,7 @@ class Membership:
                 continue
             if not may_hand_on(address, where):
                 self._tally.refuse(Refusal.BAD_ADDRESS)
-            elif not self.contacts.hand_on(address, source, now):
+            elif not self.contacts.hand_on(address, source, now, key_id=key_id):
                 self._tally.refuse(Refusal.OVER_BUDGET)
 
     def tick(self, now: float) -> None:
@@ -295,5 +295,6 @@ class Membership:
         for guest in list(self._guests.values()):
             if now > guest.began + ANSWER_WITHIN:
                 self._dismiss(guest)
-        for address in self.contacts.due(now, named_only=len(self.links) >= self._limits.neighbours):
+        full = len(self.links) >= self._limits.neighbours
+        for address in self.contacts.due(now, named_only=full, linked=self.links):
             self.call(address, now)
