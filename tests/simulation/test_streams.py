@@ -4,12 +4,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.simulation.streams import Stream, draw, pick_distinct
+from bristle.simulation.streams import Stream, draw, draw_many, pick_distinct
 
 
 def test_streams_do_not_repeat_each_other() -> None:
     drawn = [draw(0, stream, np.arange(4), t, 3).tobytes() for stream in Stream for t in range(1, 6)]
-    assert len(set(drawn)) == len(drawn)
+    many = [draw_many(seed, stream, np.arange(4), t, 3).tobytes() for seed in (0, 1) for stream in Stream for t in (1, 2)]
+    assert len({*drawn, *many}) == len(drawn) + len(many)
+
+
+def test_many_draws_of_a_row_depend_on_nothing_but_its_key() -> None:
+    together = draw_many(7, Stream.ATTACK, [3, 5, 9], 4, 2_000)
+    np.testing.assert_array_equal(together[1:2], draw_many(7, Stream.ATTACK, [5], 4, 2_000))
+    assert ((together >= 0) & (together < 1)).all()
+    assert abs(together.mean() - 0.5) < 0.02
 
 
 @given(st.integers(1, 30), st.integers(0, 30), st.integers(0, 9))

@@ -17,7 +17,7 @@ from bristle.simulation.mailbox import Arrived
 from bristle.simulation.population import Population
 from bristle.simulation.rows_of import replaced, rows_of
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw
+from bristle.simulation.streams import Stream, draw, draw_many
 from bristle.simulation.topology import Booleans, Integers
 
 
@@ -180,9 +180,7 @@ class Adversary:
     def _send(self, view: View, keys: Integers) -> Array:
         if not self._attack.samples:
             return self._attack(view)
-        drawn = draw(self._scenario.seed, Stream.ATTACK, keys, view.iteration, prod(self.trained.head.shape)).astype(
-            np.float32
-        )
+        drawn = draw_many(self._scenario.seed, Stream.ATTACK, keys, view.iteration, prod(self.trained.head.shape))
         return self._attack(view, rng=from_numpy(drawn.reshape(view.own.shape), like=view.own))
 
     def state(self) -> dict[str, Array]:

@@ -31,6 +31,20 @@ def draw(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> Floa
     return keyed_uniforms(seed, np.asarray(ids, dtype=np.int64), key, size)
 
 
+def draw_many(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Draw 32-bit uniforms in [0, 1) of shape [ids, size], keyed as in `draw`: quicker where a row is long.
+
+    A Philox generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) for each row.
+    """
+    ids = np.asarray(ids, dtype=np.int64)
+    drawn = np.empty((len(ids), size), dtype=np.float32)
+    for row, peer in zip(drawn, ids.tolist(), strict=True):
+        key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (int(stream) << 56) + peer], dtype=np.uint64)
+        counter = np.array([0, 0, 0, iteration], dtype=np.uint64)
+        np.random.Generator(np.random.Philox(key=key, counter=counter)).random(out=row, dtype=np.float32)
+    return drawn
+
+
 def pick_distinct(draws: Floats, among: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Choose k distinct numbers below `among` for each row of `draws` [B, k], ascending and without bias.
 
