@@ -134,7 +134,7 @@ def test_victims_with_fewer_heads_are_led_by_what_they_receive(make_view: Callab
 def test_coordinates_keep_lengths_and_distances(seed: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(2, count, width)) * 10.0 ** rng.integers(-3, 3, size=(2, count, 1))
-    points = _coordinates(np, vectors)
+    points = _coordinates(np, vectors @ np.matrix_transpose(vectors))
     assert points.shape == (2, count, count)
     gram, expected = points @ np.matrix_transpose(points), vectors @ np.matrix_transpose(vectors)
     lengths = np.linalg.norm(vectors, axis=-1)

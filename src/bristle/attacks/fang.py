@@ -186,7 +186,7 @@ class FangKrum(Fang):
         xp = benign.xp
         f = attackers if self.f is None else self.f
         offsets = benign.about(benign.mean)
-        points = _coordinates(xp, xp.concat([offsets, direction[:, None, :]], axis=1))
+        points = _coordinates(xp, _products(xp, offsets, direction))
         victim, heads, way = points[:, :1, :], points[:, 1:-1, None, :], points[:, -1, :]
         supporters = xp.ones_like(points[:, :1, 0]) > 0
         mask = xp.concat([benign.present[:, 1:], *[supporters] * attackers], axis=1)
@@ -243,12 +243,20 @@ def _start(benign: Honest, offsets: Array, direction: Array, attackers: int, f: 
     return xp.where(norm > 0, length / xp.where(norm > 0, norm, xp.ones_like(norm)), xp.zeros_like(norm))
 
 
-def _coordinates(xp: Any, vectors: Array) -> Array:
-    """Return points [B, n, n] that lie to each other and to the origin as `vectors` [B, n, F] do.
+def _products(xp: Any, vectors: Array, last: Array) -> Array:
+    """Return the inner products [B, n + 1, n + 1] of `vectors` [B, n, F] and one more [B, F], without copying them."""
+    among = vectors @ xp.matrix_transpose(vectors)
+    across = vectors @ last[:, :, None]
+    corner = squared_norms(xp, last)[:, None, None]
+    below = xp.concat([xp.matrix_transpose(across), corner], axis=2)
+    return xp.concat([xp.concat([among, across], axis=2), below], axis=1)
+
+
+def _coordinates(xp: Any, products: Array) -> Array:
+    """Return points [B, n, n] whose inner products are `products` [B, n, n].
 
     From the eigenvectors of the matrix of cosines: vectors of very different lengths all keep their digits.
     """
-    products = vectors @ xp.matrix_transpose(vectors)
     length = xp.sqrt(xp.linalg.diagonal(products))[:, :, None]
     inverse = 1 / xp.where(length > 0, length, xp.ones_like(length))
     values, axes = xp.linalg.eigh(products * inverse * xp.matrix_transpose(inverse))
