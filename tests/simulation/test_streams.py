@@ -9,7 +9,9 @@ from bristle.simulation.streams import Stream, draw, draw_many, pick_distinct
 
 def test_streams_do_not_repeat_each_other() -> None:
     drawn = [draw(0, stream, np.arange(4), t, 3).tobytes() for stream in Stream for t in range(1, 6)]
-    many = [draw_many(seed, stream, np.arange(4), t, 3).tobytes() for seed in (0, 1) for stream in Stream for t in (1, 2)]
+    many = [
+        draw_many(seed, stream, np.arange(4), t, 3).tobytes() for seed in (0, 1) for stream in Stream for t in (1, 2)
+    ]
     assert len({*drawn, *many}) == len(drawn) + len(many)
 
 

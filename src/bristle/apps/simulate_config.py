@@ -10,6 +10,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bristle.simulation.precision import Moments
+
 
 class Section(BaseModel):
     """A table of the file: unknown keys are mistakes."""
@@ -40,6 +42,7 @@ class WorldSection(Section):
     evaluate_every: int = Field(default=10, ge=1)
     seed: int = Field(default=0, ge=0)
     receivers_at_once: int | None = Field(default=None, ge=1)
+    moments: Moments = "same"
 
 
 class DataSection(Section):

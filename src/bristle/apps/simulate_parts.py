@@ -28,7 +28,18 @@ from bristle.learning.adam import TrainingSettings
 from bristle.rules import Rule, Step, chain
 from bristle.rules.parameters import make
 from bristle.rules.registry import RULES, STEPS
-from bristle.simulation import All, Asynchrony, Edges, Grid, RandomNeighbours, Ring, Scenario, SmallWorld, Topology
+from bristle.simulation import (
+    All,
+    Asynchrony,
+    Edges,
+    Grid,
+    Precision,
+    RandomNeighbours,
+    Ring,
+    Scenario,
+    SmallWorld,
+    Topology,
+)
 
 TOPOLOGIES: dict[str, type[Topology]] = {
     "all": All,
@@ -67,6 +78,7 @@ def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scen
         seed=world.seed,
         training=TrainingSettings(**config.training.model_dump()),
         receivers_at_once=world.receivers_at_once,
+        precision=Precision(moments=world.moments),
     )
 
 

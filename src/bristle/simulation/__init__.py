@@ -3,6 +3,7 @@
 from bristle.simulation.asynchrony import Asynchrony
 from bristle.simulation.features import FeatureData, prepare
 from bristle.simulation.measurement import Measurement, measure
+from bristle.simulation.precision import Precision
 from bristle.simulation.results import Results
 from bristle.simulation.running import Watch, run
 from bristle.simulation.scenario import Scenario
@@ -16,6 +17,7 @@ __all__ = [
     "FeatureData",
     "Grid",
     "Measurement",
+    "Precision",
     "RandomNeighbours",
     "Results",
     "Ring",

@@ -116,17 +116,17 @@ class Adversary:
             pool = xp.concat([pool, xp.reshape(sent, (-1, *pool.shape[1:]))], axis=0)
         return Pool(pool, from_numpy(index, like=like)), found
 
-    def observe(self, iteration: int, before: PeerState, after: PeerState) -> None:
+    def observe(self, iteration: int, kept: HeadState, after: PeerState) -> None:
         """See how the victims' training moved them in an iteration, in all rows: also those that it leaves alone then.
 
-        A victim that did not act shows the step that it would have taken.
+        `kept` is what they were before, as it is kept. A victim that did not act shows the step it would have taken.
         """
         if self._update is None:
             return
         moved = after.head
         if self._scenario.rule.consolidates:
             held = self._population.training(None)
-            trained = before.trained
+            trained = self._scenario.precision.widened(kept)
             moved = train_step(
                 HeadState(after.previous, trained.first, trained.second, trained.steps),
                 held.features,

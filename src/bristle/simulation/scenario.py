@@ -11,6 +11,7 @@ from bristle.learning.adam import TrainingSettings
 from bristle.rules import Bristle, Rule
 from bristle.rules.parameters import check_count
 from bristle.simulation.asynchrony import Asynchrony
+from bristle.simulation.precision import Precision
 from bristle.simulation.topology import All, Topology
 
 
@@ -53,6 +54,8 @@ class Scenario:
         Optimiser and mini-batch.
     receivers_at_once : int, optional
         How many peers are stepped together; None: as many as fit in memory.
+    precision : Precision
+        In which types peers are kept between iterations.
     """
 
     peers: int = 10
@@ -72,6 +75,7 @@ class Scenario:
     seed: int = 0
     training: TrainingSettings = field(default_factory=TrainingSettings)
     receivers_at_once: int | None = None
+    precision: Precision = field(default_factory=Precision)
 
     def check(self) -> None:
         """Refuse what cannot be; the data may have more to say."""

@@ -67,7 +67,8 @@ class World:
         peers, classes = scenario.peers, len(data.classes)
         self.population = populate(scenario, data)
         self.head_shape = (classes, int(data.train.shape[1]))
-        self.state = PeerState.start(HeadState.zeros((peers, *self.head_shape), like=data.train))
+        begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
+        self.state = PeerState.start(scenario.precision.narrowed(begun))
         self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         self._neighbourhoods = Neighbourhoods(scenario)
@@ -122,7 +123,7 @@ class World:
             parts = [self._step(scene, receivers, weigh)]
         chosen = None if len(receivers) == scenario.peers else receivers
         before, self.state = self.state, _joined(self.state, chosen, [state for state, _ in parts])
-        self.adversary.observe(iteration, before, self.state)
+        self.adversary.observe(iteration, before.trained, self.state)
         self.adversary.train(scene)
         mailbox.put(self.heads, acting, iteration)
         self.bytes_sent = self.bytes_sent + np.where(acting, around.audience, 0) * head_bytes(*self.head_shape)
@@ -166,7 +167,7 @@ class World:
             index = None if held.index is None else rows_of(held.index, rows)
             samples = Samples(features, rows_of(held.labels, rows), index)
         state, decision = step(
-            _taken(self.state, rows),
+            self._widened(_taken(self.state, rows)),
             received,
             rule=scenario.rule,
             samples=samples,
@@ -184,7 +185,11 @@ class World:
                 f"{type(scenario.rule).__name__} remembers something, which works only while all peers act at once: "
                 "leave out asynchrony and receivers_at_once, or use a rule without memory"
             )
-        return state, decision if rows is None else _slim(decision, weigh)
+        kept = PeerState(scenario.precision.narrowed(state.trained), state.previous, state.memory)
+        return kept, decision if rows is None else _slim(decision, weigh)
+
+    def _widened(self, state: PeerState) -> PeerState:
+        return PeerState(self.scenario.precision.widened(state.trained), state.previous, state.memory)
 
     def _draws(self, stream: Stream, peers: Integers, iteration: int, size: int) -> Array:
         # Draws are 32-bit like the features, so that every library sees the same numbers.
@@ -195,11 +200,11 @@ class World:
         """Return all that changes from one iteration to the next, by name."""
         if self.state.memory is not None:
             raise ValueError(f"{type(self.scenario.rule).__name__} remembers something that a checkpoint cannot keep")
-        trained = self.state.trained
+        trained, precision = self.state.trained, self.scenario.precision
         found = {
             "head": trained.head,
-            "first": trained.first,
-            "second": trained.second,
+            "first": precision.plain(trained.first, trained.head),
+            "second": precision.plain(trained.second, trained.head),
             "steps": trained.steps,
             "previous": self.state.previous,
             "bytes_sent": self.bytes_sent,
@@ -217,7 +222,8 @@ class World:
         def of(name: str) -> Array:
             return from_numpy(arrays[name], like=self.data.train)
 
-        trained = HeadState(of("head"), of("first"), of("second"), of("steps"))
+        kept = self.scenario.precision.kept
+        trained = HeadState(of("head"), kept(of("first")), kept(of("second")), of("steps"))
         self.state = PeerState(trained, of("previous"))
         self.bytes_sent = arrays["bytes_sent"]
         self.iteration = int(arrays["iteration"])
