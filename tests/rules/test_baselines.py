@@ -256,3 +256,25 @@ def test_one_huge_head_costs_the_others_no_digits() -> None:
     index = np.arange(14)[None]
     pool = rules.Krum(f=3)(honest[:1], Pool(np.concatenate([attack, honest[1:]]), index))
     assert np.abs(pool.head - 3).max() < 1e-2
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed-mean", "mean-around-median"])
+@pytest.mark.parametrize("twist", ["same", "one heard less", "own unheard", "look-alike"])
+def test_receivers_that_hold_the_same_heads_get_what_each_would_alone(name: str, twist: str) -> None:
+    rng = np.random.default_rng(5)
+    heads = rng.normal(size=(9, 4, 6)).astype(np.float32)
+    if twist == "look-alike":
+        heads[3] = heads[0]
+        heads[3, -1, -1] += 1  # differs from the first head in the last number only
+    own = heads[:5].copy()
+    index = np.array([[j for j in range(9) if j != i] for i in range(5)])
+    if twist == "one heard less":
+        index[2, 0] = index[2, 1]
+    if twist == "own unheard":
+        own[1] += 1
+    rule = rules.create(name, **({} if name == "median" else {"f": 2}))
+    together = rule(own, Pool(heads, index))
+    for i in range(5):
+        alone = rule(own[i], heads[index[i]])
+        np.testing.assert_allclose(together.head[i], alone.head, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(together.weights[i], alone.weights, rtol=1e-6, atol=1e-7)

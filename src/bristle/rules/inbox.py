@@ -82,6 +82,13 @@ class Inbox(ABC):
     def take(self, index: Array) -> Inbox:
         """Return the inbox with only the received models at `index` [B, m] (0 = first received)."""
 
+    def distinct(self) -> tuple[Inbox, Array] | None:
+        """Return one receiver for each distinct set of heads, own head included, and which one stands for each [B].
+
+        For rules that do not care whose head is whose; None where no two receivers are known to hold the same.
+        """
+        return None
+
     def mixed(self, matrix: Array) -> Inbox:
         """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
         return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from bristle.arrays import Array, namespace, squared_norms, take_rows
+import numpy as np
+
+from bristle.arrays import Array, namespace, squared_norms, take_rows, to_numpy
+from bristle.arrays.namespace import from_numpy
 from bristle.learning.metrics import predict
 from bristle.rules.checks import centre_of
 from bristle.rules.inbox import ArrayInbox, Inbox
 
 # How many times the typical squared distance an own head may lie off the centre: 32 bits then leave three digits.
 PRECISE = 2000
+# Numbers of a head that tell it from others, before all are compared.
+LOOKED_AT = 8
 
 
 @dataclass
@@ -168,6 +173,25 @@ class PoolInbox(Inbox):
         rows = xp.reshape(self.shared.heads, (-1, depth))
         flat = xp.reshape(features, (batch * samples, depth)) @ xp.matrix_transpose(rows)
         return own, xp.reshape(flat, (batch, samples, -1, self.classes))
+
+    def distinct(self) -> tuple[Inbox, Array] | None:
+        """Compare what receivers hold by positions in the pool, where all their own heads are found there too."""
+        xp, batch = self.xp, int(self.own.shape[0])
+        if batch < 2:
+            return None
+        few = min(LOOKED_AT, int(self.own.shape[1]))
+        alike = xp.all(self.own[:, None, :few] == self.shared.heads[None, :, :few], axis=-1)
+        found = xp.argmax(xp.astype(alike, xp.int8), axis=-1)
+        if not bool(xp.all(self.own == xp.take(self.shared.heads, found, axis=0))):
+            return None
+        held = xp.concat([found[:, None], self.index], axis=1)
+        _, first, which = np.unique(to_numpy(xp.sort(held, axis=1)), axis=0, return_index=True, return_inverse=True)
+        if len(first) == batch:
+            return None
+        chosen = from_numpy(first, like=self.index)
+        own, index = xp.take(self.own, chosen, axis=0), xp.take(self.index, chosen, axis=0)
+        some = PoolInbox(own, self.classes, self.shared, index)
+        return some, from_numpy(which.reshape(-1), like=self.index)
 
     def take(self, index: Array) -> Inbox:
         """Return the inbox with some of the models."""
