@@ -54,6 +54,7 @@ $(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
 
 bench: peers  ## rules against ByzFL and ByzPy, and training; writes docs/
 	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/receivers.py --out docs/benchmarks-receivers.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --out docs/training-speed.md
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style

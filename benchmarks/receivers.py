@@ -13,6 +13,7 @@ import argparse
 import os
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 
 from bristle import Pool
-from bristle.rules import Step
+from bristle.rules import FedAvg, Rule, Step, chain
 from peers import Comparison, comparisons
 from timing import take_turns
 
@@ -56,12 +57,25 @@ def report(seconds: float) -> Iterator[str]:
     for comparison in comparisons(HEADS, F, TAU):
         # Ours does as published; where ByzFL does not, there is a line with parameters that make both equal.
         if comparison.byzfl is not None and not comparison.differs.startswith("sums"):
-            yield row(comparison, heads, index, seconds)
+            yield row(then_mean(comparison), heads, index, seconds)
+    yield (
+        "\nSteps are followed by the mean, as an answer is one head for each receiver; ours then writes no mixture out."
+    )
+
+
+def then_mean(comparison: Comparison) -> Comparison:
+    """Let the mean follow a step; leave rules as they are."""
+    step, byzfl = comparison.ours, comparison.byzfl
+    if not isinstance(step, Step) or byzfl is None:
+        return comparison
+    name = f"{comparison.name}, then the mean"
+    return replace(comparison, name=name, ours=chain(step, FedAvg()), byzfl=lambda vectors: byzfl(vectors).mean(axis=0))
 
 
 def row(comparison: Comparison, heads: np.ndarray[Any, Any], index: np.ndarray[Any, Any], seconds: float) -> str:
     rule, byzfl = comparison.ours, comparison.byzfl
     assert byzfl is not None
+    assert isinstance(rule, Rule)
     own = heads[: len(index)]
     stacked = [np.concatenate([own[i : i + 1], heads[index[i]]]).reshape(HEADS, -1) for i in range(len(index))]
     shifts = [comparison.shift(vectors) for vectors in stacked]
@@ -69,8 +83,7 @@ def row(comparison: Comparison, heads: np.ndarray[Any, Any], index: np.ndarray[A
     tensors = [torch.from_numpy(vectors) for vectors in arrays]
 
     def at_once() -> Any:
-        answer = rule(own, Pool(heads, index))
-        return answer if isinstance(rule, Step) else answer.head
+        return rule(own, Pool(heads, index)).head
 
     contenders: dict[str, Callable[[], object]] = {
         "ours": at_once,

@@ -143,6 +143,16 @@ class PoolInbox(Inbox):
         own = self._rows(self.own) * weights[:, 0, :, None]
         return xp.reshape(own + models, self.own.shape)
 
+    def mixtures(self, matrix: Array) -> Array:
+        """Write mixtures out: one product over the pool and all own heads."""
+        xp, (batch, count, _) = self.xp, matrix.shape
+        models = xp.matrix_transpose(self._over_pool(xp.matrix_transpose(matrix[:, :, 1:])))
+        diagonal = xp.eye(batch, dtype=matrix.dtype, device=matrix.device)
+        own = matrix[:, :, :1] * diagonal[:, None, :]
+        weights = xp.reshape(xp.concat([models, own], axis=2), (batch * count, -1))
+        mixed = weights @ xp.concat([self.shared.heads, self.own], axis=0)
+        return xp.reshape(mixed, (batch, count, self.own.shape[1]))
+
     def logits(self, features: Array) -> Array:
         """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
         if not self._dense:
