@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from bristle import rules
 from bristle.experiments.declaration import Contender
@@ -57,9 +58,12 @@ def others() -> tuple[Contender, ...]:
     return tuple(Contender(label=name, rule=name) for name in rules.names() if name not in known)
 
 
-def full() -> tuple[Contender, ...]:
-    """Return the contenders of the full set."""
-    return (*DEFAULT, *others(), *VARIANTS, *SCORES)
+def full(which: Literal["paper", "scores", "all"] = "all") -> tuple[Contender, ...]:
+    """Return the contenders of the full set: the `paper`'s and Bristle's own, with Bristle's `scores`, or `all`."""
+    if which == "all":
+        return (*DEFAULT, *others(), *VARIANTS, *SCORES)
+    ours = tuple(contender for contender in others() if contender.rule.startswith("bristle"))
+    return (*DEFAULT, *ours, *(SCORES if which == "scores" else ()))
 
 
 def by_label(known: Iterable[Contender]) -> dict[str, Contender]:

@@ -149,6 +149,9 @@ class Panel:
         How the author's run differs.
     regular : bool
         Whole networks from scratch instead of heads.
+    full_rules : str
+        Who competes here in the full set: the `paper`'s rules and Bristle's own, also Bristle's other `scores`, or
+        `all` rules.
     """
 
     name: str
@@ -157,6 +160,7 @@ class Panel:
     author: tuple[str, str] | None = None
     caveat: str = ""
     regular: bool = False
+    full_rules: Literal["paper", "scores", "all"] = "paper"
 
 
 @dataclass(frozen=True, kw_only=True)

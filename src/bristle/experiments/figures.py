@@ -6,6 +6,8 @@ Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in B
 
 from __future__ import annotations
 
+from typing import Literal
+
 from bristle import attacks
 from bristle.experiments.declaration import Figure, Panel, Setting
 
@@ -33,6 +35,9 @@ NUMBERS = {
     "noniid": {"label-flip": "4.3", "additive-noise": "4.1", "krum": "4.4", "trimmed-mean": "4.5"},
 }
 
+_SEVEN, _FIVE = (Setting(peers=7, attackers=3, classes_per_peer=10), Setting(peers=5, attackers=5, classes_per_peer=10))
+_TEN, _MORE = Setting(attackers=5), Setting(attackers=5, samples_per_class=10)
+
 
 def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
     """Return the panel of an attack, with the author's run of it if he kept one."""
@@ -50,12 +55,22 @@ def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
         classes_per_peer=setting.classes_per_peer,
         samples_per_class=setting.samples_per_class,
     )
-    return Panel(name=name, title=title, setting=world, author=(folder, run), caveat=caveat)
+    everyone = attack in FANG and setting in (_FIVE, _TEN)
+    return Panel(
+        name=name,
+        title=title,
+        setting=world,
+        author=(folder, run),
+        caveat=caveat,
+        full_rules="all" if everyone else "scores" if setting == _TEN else "paper",
+    )
 
 
 def _flipped(name: str, title: str, author: tuple[str, str], caveat: str = "", **setting: int) -> Panel:
     world = Setting(**{"attackers": 5, **setting}, attack="label-flip")
-    return Panel(name=name, title=title, setting=world, author=author, caveat=caveat)
+    few = world.classes_per_peer == 2
+    full_rules: Literal["scores", "paper"] = "scores" if few else "paper"
+    return Panel(name=name, title=title, setting=world, author=author, caveat=caveat, full_rules=full_rules)
 
 
 _TRANSFER = Panel(
@@ -71,8 +86,6 @@ _REGULAR = Panel(
     author=("exp_regular_learning", "Figure1.1-regular-2spc"),
     regular=True,
 )
-_SEVEN, _FIVE = (Setting(peers=7, attackers=3, classes_per_peer=10), Setting(peers=5, attackers=5, classes_per_peer=10))
-_TEN, _MORE = Setting(attackers=5), Setting(attackers=5, samples_per_class=10)
 
 
 def _iid(chosen: dict[str, str]) -> tuple[Panel, ...]:

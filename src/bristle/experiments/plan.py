@@ -70,8 +70,10 @@ class Wanted:
         elif figure.only and (figure.full or not self.full):
             known = {contender.label: contender for contender in (*DEFAULT, *others())}
             chosen = tuple(known[label] for label in figure.only if label in known)
+        elif self.full:
+            chosen = full_contenders("all" if panel is None else panel.full_rules)
         else:
-            chosen = full_contenders() if self.full else DEFAULT
+            chosen = DEFAULT
         if panel is not None and panel.regular:
             return tuple(contender for contender in chosen if contender.label in REGULAR)
         return chosen
