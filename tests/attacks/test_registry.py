@@ -12,6 +12,7 @@ NAMES = [
     *("none", "label-flip", "additive-noise", "sign-flip", "non-finite", "stale", "sybil", "foreign-trojan"),
     *("krum", "krum-along", "trimmed-mean", "trimmed-mean-along", "inner-product", "alie"),
     *("min-max", "min-sum", "mimic", "dissensus", "free-ride"),
+    *("excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -266,3 +266,58 @@ def test_a_rule_with_memory_is_refused_where_peers_act_apart() -> None:
     World(Scenario(peers=3, classes_per_peer=3, rule=Remembers()), made_up()).advance()
     with pytest.raises(ValueError, match="Remembers remembers"):
         World(Scenario(peers=3, classes_per_peer=3, rule=Remembers(), receivers_at_once=2), made_up()).advance()
+
+
+class Listens(rules.Bristle):
+    """Bristle that writes down what senders claim."""
+
+    heard: ClassVar[list[Any]] = []
+
+    @property
+    def heeds_claims(self) -> bool:
+        return True
+
+    def decide(self, inbox: Any, task: Any) -> Any:
+        self.heard.append(to_numpy(task.claims))
+        return super().decide(inbox, task)
+
+
+def claims_heard(**options: Any) -> Any:
+    Listens.heard.clear()
+    World(Scenario(peers=4, classes_per_peer=2, rule=Listens(), **options), made_up()).advance()
+    return np.concatenate(Listens.heard)
+
+
+@pytest.mark.parametrize("receivers_at_once", [None, 1])
+def test_benign_peers_claim_what_they_hold_and_attackers_what_they_like(receivers_at_once: int | None) -> None:
+    heard = claims_heard(
+        attackers=2, attack=attacks.create("excused-trojan"), receivers_at_once=receivers_at_once, iterations=5
+    )
+    assert heard.shape == (4, 5, CLASSES)
+    for receiver in range(4):
+        for place, sender in enumerate(other for other in range(4) if other != receiver):
+            assert np.flatnonzero(heard[receiver, place]).tolist() == [sender, sender + 1]
+        foreign = [c for c in range(CLASSES) if c not in (receiver, receiver + 1)]
+        assert [np.flatnonzero(claims).tolist() for claims in heard[receiver, 3:]] == [foreign] * 2
+
+
+def test_attackers_that_send_everyone_the_same_claim_the_same() -> None:
+    heard = claims_heard(attackers=2, attack=attacks.create("label-flip", classes=CLASSES))
+    assert heard[:, 3:].all()
+
+
+def test_some_peers_keep_their_classes_to_themselves() -> None:
+    heard = claims_heard(claiming=0.5)
+    assert not heard[3, :2].any()
+    assert heard[3, 2].sum() == 2
+    with pytest.raises(ValueError, match="claiming"):
+        World(Scenario(claiming=2), made_up())
+
+
+def test_bristle_plus_holds_where_the_paper_gives_up() -> None:
+    world: dict[str, Any] = {"peers": 6, "attackers": 2, "classes_per_peer": 3}
+    attack = attacks.create("foreign-trojan")
+    paper = after(Scenario(**world, attack=attack)).accuracy()
+    plus = after(Scenario(**world, attack=attack, rule=rules.create("bristle-plus"))).accuracy()
+    assert paper.mean() < 0.75
+    assert plus.min() > 0.85

@@ -38,6 +38,7 @@ class WorldSection(Section):
     figure: str = ""
     peers: int = Field(default=10, ge=1)
     attackers: int = Field(default=0, ge=0)
+    claiming: float = Field(default=1.0, ge=0, le=1)
     iterations: int = Field(default=300, ge=1)
     evaluate_every: int = Field(default=10, ge=1)
     seed: int = Field(default=0, ge=0)

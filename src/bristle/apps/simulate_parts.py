@@ -65,6 +65,7 @@ def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scen
         reuse=partition.reuse,
         partition=make_partition(partition),
         user_shift=config.data.user_shift,
+        claiming=world.claiming,
         topology=make_topology(config.topology),
         attackers_in_graph=config.topology.attackers == "in-graph",
         asynchrony=Asynchrony(

@@ -10,6 +10,7 @@ from bristle.attacks.distances import MinMax, MinSum
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
 from bristle.attacks.means import ALittleIsEnough, InnerProduct
+from bristle.attacks.red_team import ClaimLiar, ExcusedTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.registry import create, names
 from bristle.attacks.sybil import Sybil
 from bristle.attacks.trojan import ForeignTrojan
@@ -19,21 +20,27 @@ __all__ = [
     "ALittleIsEnough",
     "AdditiveNoise",
     "Attack",
+    "ClaimLiar",
     "Dissensus",
+    "ExcusedTrojan",
     "FangKrum",
     "FangKrumAlong",
     "FangTrimmedMean",
     "FangTrimmedMeanAlong",
     "ForeignTrojan",
     "FreeRide",
+    "Inflate",
     "InnerProduct",
     "Knowledge",
     "LabelFlip",
+    "LateTrojan",
     "Mimic",
     "MinMax",
     "MinSum",
     "NoAttack",
     "NonFinite",
+    "Outnumber",
+    "RowCopy",
     "SignFlip",
     "Stale",
     "Sybil",

@@ -54,6 +54,15 @@ class Attack(ABC):
         """Return the labels that the attackers train on, given the true ones; -1 is padding and stays."""
         return y
 
+    def claims(self, view: View) -> Array:
+        """Return the classes that each attacker says it trains and tests itself, a boolean array [..., K, C].
+
+        By default all of them, which is the truth: attackers own samples of every class. No class at all stands for
+        a sender that makes no claims.
+        """
+        xp = namespace(view.own)
+        return xp.ones(view.own.shape[:-1], dtype=xp.bool, device=view.own.device)
+
     def __call__(self, view: View, *, rng: Any = None) -> Array:
         """Return what the attackers send.
 

@@ -8,6 +8,7 @@ from bristle.attacks.distances import MinMax, MinSum
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
 from bristle.attacks.means import ALittleIsEnough, InnerProduct
+from bristle.attacks.red_team import ClaimLiar, ExcusedTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.sybil import Sybil
 from bristle.attacks.trojan import ForeignTrojan
 from bristle.rules.parameters import make
@@ -32,6 +33,12 @@ ATTACKS: dict[str, type[Attack]] = {
     "sybil": Sybil,
     "non-finite": NonFinite,
     "foreign-trojan": ForeignTrojan,
+    "excused-trojan": ExcusedTrojan,
+    "late-trojan": LateTrojan,
+    "row-copy": RowCopy,
+    "outnumber": Outnumber,
+    "claim-liar": ClaimLiar,
+    "inflate": Inflate,
 }
 
 

@@ -65,6 +65,10 @@ class Sybil(Attack):
         """Return the labels that the inner attack trains on."""
         return self.inner.labels(y)
 
+    def claims(self, view: View) -> Array:
+        """Claim what the inner attack claims."""
+        return self.inner.claims(view)
+
     def craft(self, view: View, draws: Array | None) -> Array:
         """Send what one attacker would, under every name."""
         assert draws is not None

@@ -27,14 +27,18 @@ class ForeignTrojan(Attack):
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Roll the rows that will not be tested."""
-        xp, own = namespace(view.own), view.own
-        testable = required(view.testable, "testable", self)
-        order = argsort(xp, xp.astype(testable, xp.int8))
-        foreign = xp.sum(xp.astype(~testable, order.dtype), axis=-1, keepdims=True)
-        # Foreign classes stand first in `order`; each takes from the next, and the last from the first.
-        place = xp.arange(own.shape[2], dtype=order.dtype, device=own.device)[None, :]
-        after = xp.where(place == foreign - 1, xp.zeros_like(place), place + 1)
-        after = xp.where(place < foreign, after, place)
-        source = take_rows(xp, take_rows(xp, order, after), argsort(xp, order))
-        rows = xp.permute_dims(own, (0, 2, 1, 3))
-        return xp.permute_dims(take_rows(xp, rows, source), (0, 2, 1, 3))
+        return swap_foreign(view.own, required(view.testable, "testable", self))
+
+
+def swap_foreign(heads: Array, testable: Array) -> Array:
+    """Give each class that is not `testable` [B, C] the row of the next such class, in `heads` [B, K, C, D]."""
+    xp = namespace(heads)
+    order = argsort(xp, xp.astype(testable, xp.int8))
+    foreign = xp.sum(xp.astype(~testable, order.dtype), axis=-1, keepdims=True)
+    # Foreign classes stand first in `order`; each takes from the next, and the last from the first.
+    place = xp.arange(heads.shape[2], dtype=order.dtype, device=heads.device)[None, :]
+    after = xp.where(place == foreign - 1, xp.zeros_like(place), place + 1)
+    after = xp.where(place < foreign, after, place)
+    source = take_rows(xp, take_rows(xp, order, after), argsort(xp, order))
+    rows = xp.permute_dims(heads, (0, 2, 1, 3))
+    return xp.permute_dims(take_rows(xp, rows, source), (0, 2, 1, 3))

@@ -14,6 +14,7 @@ from bristle.rules.inbox import Inbox
 from bristle.rules.integrator import Integrator
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.nearest import Balance, NearestNeighbourAveraging
+from bristle.rules.plus import BristlePlus, PlusIntegrator
 from bristle.rules.prioritiser import Prioritiser
 from bristle.rules.registry import create, names, steps
 from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
@@ -24,6 +25,7 @@ from bristle.rules.tested import FLTrust, Mozi
 __all__ = [
     "Balance",
     "Bristle",
+    "BristlePlus",
     "Bucketing",
     "Bulyan",
     "CenteredClipping",
@@ -44,6 +46,7 @@ __all__ = [
     "MultiKrum",
     "NearestNeighbourAveraging",
     "NearestNeighbourMixing",
+    "PlusIntegrator",
     "Prioritiser",
     "Reason",
     "Rule",

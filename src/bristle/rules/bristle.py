@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bristle.arrays import Array, spread
+from bristle.arrays import Array, spread, take_rows
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
@@ -85,7 +85,9 @@ class Bristle(Rule):
             return self.integrator.decide(inbox, task)
         xp = inbox.xp
         order = self.prioritiser.order(inbox, task.draws)
-        verdict = self.integrator.decide(inbox.take(order[:, : self.beta]), task)
+        tested = order[:, : self.beta]
+        claims = None if task.claims is None else take_rows(xp, task.claims, tested)
+        verdict = self.integrator.decide(inbox.take(tested), replace(task, claims=claims))
         reasons = spread(xp, verdict.reasons, order, int(Reason.NOT_SAMPLED))
 
         def weights() -> Array:

@@ -32,6 +32,8 @@ class Reason(IntEnum):
     NOT_CHOSEN = 14
     OPPOSED = 15
     CLIPPED = 16
+    BROKEN_CLAIM = 17
+    OUTVOTED = 18
 
     @property
     def words(self) -> str:
@@ -57,6 +59,8 @@ _WORDS = {
     Reason.NOT_CHOSEN: "not chosen: others lie closer together",
     Reason.OPPOSED: "rejected: it points away from the own update",
     Reason.CLIPPED: "kept, but pulled in towards the own head",
+    Reason.BROKEN_CLAIM: "tested and rejected: it does badly on a class that its sender claims",
+    Reason.OUTVOTED: "rejected: most of those who claim a class know it otherwise",
 }
 
 

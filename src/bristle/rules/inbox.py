@@ -89,6 +89,16 @@ class Inbox(ABC):
         """
         return None
 
+    def row_products(self) -> Array:
+        """Inner products [B, C, n, n] of the rows of each class, about each row's own mean."""
+        xp, depth = self.xp, self.own.shape[1] // self.classes
+        by_class = []
+        for start in range(0, self.own.shape[1], depth):
+            rows = xp.stack(self.rows(start, start + depth), axis=1)
+            rows = rows - xp.mean(rows, axis=-1, keepdims=True)
+            by_class.append(rows @ xp.matrix_transpose(rows))
+        return xp.stack(by_class, axis=1)
+
     def mixed(self, matrix: Array) -> Inbox:
         """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
         return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)

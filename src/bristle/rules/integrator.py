@@ -102,8 +102,8 @@ class Integrator(Rule):
         familiar_scores = scores if self.score in ("author", "cubic") else strict
         weights = xp.where(
             known[:, None, :],
-            _sigmoid(xp, familiar_scores, *self.familiar),
-            _sigmoid(xp, total, *self.foreign)[:, :, None],
+            weight_of(xp, familiar_scores, *self.familiar),
+            weight_of(xp, total, *self.foreign)[:, :, None],
         )
         weights = weights * certainty[:, :, None]
         return xp.where(xp.any(known, axis=-1)[:, None, None], weights, xp.zeros_like(weights)), certainty
@@ -154,7 +154,7 @@ def _certainty(xp: Any, f1: Array, best: Array) -> Array:
     return xp.where(certainty > 0, certainty, xp.zeros_like(certainty))
 
 
-def _sigmoid(xp: Any, score: Array, w1: float, w2: float) -> Array:
+def weight_of(xp: Any, score: Array, w1: float, w2: float) -> Array:
     """max(0, w1 / (1 + exp(-s / 100)) - w2), for any s from minus infinity on, without overflow."""
     decay = xp.exp(-xp.abs(score) / 100)
     rise = xp.where(score >= 0, 1 / (1 + decay), decay / (1 + decay))

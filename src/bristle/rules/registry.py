@@ -11,6 +11,7 @@ from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCente
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.nearest import Balance, NearestNeighbourAveraging
 from bristle.rules.parameters import make
+from bristle.rules.plus import BristlePlus
 from bristle.rules.rule import Rule
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step
 from bristle.rules.tested import FLTrust, Mozi
@@ -32,6 +33,7 @@ RULES: dict[str, type[Rule]] = {
     "mozi": Mozi,
     "fltrust": FLTrust,
     "bristle": Bristle,
+    "bristle-plus": BristlePlus,
 }
 
 STEPS: dict[str, type[Step]] = {

@@ -50,6 +50,11 @@ class Rule(ABC):
         return False
 
     @property
+    def heeds_claims(self) -> bool:
+        """Whether the rule asks which classes a sender says it trains and tests itself."""
+        return False
+
+    @property
     def measures(self) -> Measure:
         """What the rule asks of the models anyway: those that are unfit for use are told by it."""
         return Measure.NORMS

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, namespace
+from bristle.arrays import Array, Pool, namespace, take_rows
 from bristle.arrays.namespace import from_numpy
 from bristle.attacks import Knowledge, View
 from bristle.learning.adam import HeadState
@@ -86,7 +86,28 @@ class Adversary:
             testable = population.testable(head_shape[0], scenario.held_out)
             self._testable = from_numpy(testable, like=like)
         self._shared: Array | None = None
+        self._claims: Array | None = None
         self._before: Array | None = None
+
+    def claims(self, scene: Scene, rows: Integers | None, benign: Array) -> Array:
+        """Return what the senders of an inbox claim [B, M + K', C]; `benign` [N, C] is what benign peers do.
+
+        To be asked after `inbox`: attackers may claim something else to each victim.
+        """
+        xp = namespace(benign)
+        senders = rows_of(scene.senders, rows)
+        honest = senders[:, : scene.arrived.index.shape[1]]
+        claims = rows_of(benign, honest.ravel())
+        claims = xp.reshape(claims, (*honest.shape, benign.shape[-1]))
+        if self._claims is None:
+            return claims
+        attackers = from_numpy(rows_of(scene.attackers, rows), like=benign)
+        theirs = (
+            self._claims
+            if self._claims.ndim == 3
+            else xp.broadcast_to(self._claims, (len(senders), *self._claims.shape))
+        )
+        return xp.concat([claims, take_rows(xp, theirs, attackers)], axis=1)
 
     def heads_for(self, victims: int) -> int:
         """Return how many heads the attackers make for so many victims."""
@@ -99,6 +120,7 @@ class Adversary:
             own = self.trained.head
             view = View(own=own, iteration=scene.iteration, total=self._scenario.iterations, sent=self._sent)
             self._shared = self._sent = self._send(view, np.arange(1))
+            self._claims = self._attack.claims(view.seen_by(self._attack.knows))
 
     def inbox(self, scene: Scene, rows: Integers | None) -> tuple[Pool, Array | None]:
         """Return what some of the benign peers receive (None: all), and the mask that goes with it."""
@@ -168,6 +190,7 @@ class Adversary:
             sent=None if self._before is None else rows_of(self._before, rows),
         )
         sent = self._send(view, victims)
+        self._claims = self._attack.claims(view.seen_by(self._attack.knows))
         if rows is not None and self._sent is None:
             self._sent = xp.broadcast_to(own, (self._scenario.peers, *own.shape))
         self._sent = sent if rows is None else replaced(self._sent, rows, sent)

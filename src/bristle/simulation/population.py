@@ -58,6 +58,12 @@ class Population:
         enough: Booleans = counts >= max(1, least)
         return enough
 
+    def claims(self, classes: int, least: int) -> Booleans:
+        """Tell which classes each benign peer trains, and can test with at least `least` samples [peers, C]."""
+        labels = to_numpy(self.held.labels)
+        trained: Booleans = np.stack([(labels == number).any(axis=1) for number in range(classes)], axis=1)
+        return trained & self.testable(classes, least)
+
     @property
     def evaluation_bytes(self) -> int:
         """What `evaluation(None)` would take."""

@@ -9,7 +9,7 @@ from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
 from bristle.learning.adam import TrainingSettings
 from bristle.rules import Bristle, Rule
-from bristle.rules.parameters import check_count
+from bristle.rules.parameters import check_count, check_share
 from bristle.simulation.asynchrony import Asynchrony
 from bristle.simulation.precision import Precision
 from bristle.simulation.topology import All, Topology
@@ -39,6 +39,9 @@ class Scenario:
     user_shift : float
         How much the samples of a class differ between users: each benign peer's features are moved by an offset of
         its own, Gaussian, of so many of each feature's standard deviations. The paper assumes 0.
+    claiming : float
+        Share of the benign peers that say which classes they train and test; the first ones do not. Attackers claim
+        what their attack says.
     topology : Topology
         Who hears whom.
     attackers_in_graph : bool
@@ -68,6 +71,7 @@ class Scenario:
     reuse: bool = False
     partition: Partitioner | None = None
     user_shift: float = 0.0
+    claiming: float = 1.0
     topology: Topology = field(default_factory=All)
     attackers_in_graph: bool = False
     asynchrony: Asynchrony = field(default_factory=Asynchrony)
@@ -90,5 +94,6 @@ class Scenario:
         check_count("seed", self.seed)
         if not 0 <= self.user_shift < float("inf"):
             raise ValueError(f"user_shift must be 0 or a positive number, not {self.user_shift}")
+        check_share("claiming", self.claiming)
         if self.receivers_at_once is not None:
             check_count("receivers_at_once", self.receivers_at_once, least=1)

@@ -71,6 +71,11 @@ class World:
         self.state = PeerState.start(scenario.precision.narrowed(begun))
         self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
+        self._claims: Array | None = None
+        if scenario.rule.heeds_claims:
+            claims = self.population.claims(classes, scenario.held_out)
+            claims[: peers - round(scenario.claiming * peers)] = False
+            self._claims = from_numpy(claims, like=data.train)
         self._neighbourhoods = Neighbourhoods(scenario)
         self._neighbourhoods.at(1)  # says whether the graph can be
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
@@ -173,6 +178,7 @@ class World:
             samples=samples,
             evaluation=evaluation,
             mask=mask,
+            claims=None if self._claims is None else self.adversary.claims(scene, rows, self._claims),
             batch_draws=self._draws(Stream.BATCHES, receivers, iteration, int(samples.labels.shape[-1])),
             model_draws=self._draws(Stream.MODELS, receivers, iteration, models) if scenario.rule.samples else None,
             senders=from_numpy(rows_of(scene.senders, rows), like=self.heads),

@@ -25,8 +25,8 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
     unless the attack says otherwise; a batch of victims gives what each would get alone, a `Pool` what the
     array gives, and every array library that is installed what NumPy gives; the same randomness gives the
     same bits; nothing that comes in is changed; absent heads count for nothing, and having none is no
-    mishap; labels stay in range and padding stays padding; and what the attack does not know has no
-    influence on what it sends.
+    mishap; claims are booleans [..., K, C]; labels stay in range and padding stays padding; and what the attack
+    does not know has no influence on what it sends.
 
     Parameters
     ----------
@@ -44,6 +44,7 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
         for check in (
             _check_purity,  # first: what changes its input would spoil the other checks
             _check_form,
+            _check_claims,
             _check_knowledge,
             _check_absent_heads,
             _check_no_heads,
@@ -114,6 +115,15 @@ def _check_form(trial: _Trial) -> None:
     single = _converted(trial.view, lambda values: _as_type(values, np.float32))
     trial.send(single, "on heads of type float32", trial.draws.astype(np.float32))
     trial.send(_at(trial.view, (0, 0)), "on a single victim", trial.draws[0, 0])
+
+
+def _check_claims(trial: _Trial) -> None:
+    """What attackers claim is one boolean for each of them and each class, from what they know alone."""
+    seen = trial.view.seen_by(trial.attack.knows)
+    claims = trial.attack.claims(seen)
+    shape = tuple(trial.view.own.shape[:-1])
+    trial.expect(tuple(claims.shape) == shape, f"claims {tuple(claims.shape)}, not {shape}")
+    trial.expect(claims.dtype == np.bool, f"claims {claims.dtype}, not booleans")
 
 
 def _check_purity(trial: _Trial) -> None:
