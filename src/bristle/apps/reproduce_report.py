@@ -16,7 +16,7 @@ from bristle.experiments.contenders import ORACLE, TUNED
 from bristle.experiments.finding import Finding as Found
 from bristle.experiments.plan import Wanted
 from bristle.experiments.reference import CAVEAT, author_curve, author_timing
-from bristle.experiments.targets import TARGETS, observations
+from bristle.experiments.targets import BARS, observations
 from bristle.experiments.traffic import HEAD, NEIGHBOURS, WHOLE, bytes_per_iteration
 from bristle.report.content import Finding, Line, Panel, Report, Section, Table
 from bristle.rules.integrator import Integrator
@@ -31,7 +31,7 @@ def findings_of(made: Reproduction) -> list[Found]:
     wanted = made.wanted
     measured = Measured(made.rows, wanted.size.iterations)
     names = {figure.name for figure in wanted.figures}
-    checks = [*CLAIMS, *(target.check() for target in TARGETS)]
+    checks = [*CLAIMS, *BARS]
     if wanted.size == QUICK:
         measured = Measured((), 0)  # A quick run shows that things work; it bears out nothing.
     found = [check(measured) for check in checks if check.figure in names]
@@ -90,7 +90,7 @@ def _facts(made: Reproduction, seconds: float | None) -> tuple[tuple[str, str], 
 
 def _section(figure: Figure, wanted: Wanted, measured: Measured, found: Sequence[Found]) -> Section | None:
     panels, tables = _CONTENT[figure.measures](figure, wanted, measured)
-    if not panels:
+    if not panels and not any(table.rows for table in tables):
         return None
     caveats = [f"{panel.title}: {panel.caveat}" for panel in wanted.panels(figure) if panel.caveat]
     return Section(
@@ -111,6 +111,8 @@ Content = tuple[list[Panel], list[Table]]
 
 
 def _worlds(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+    if figure.tabled:
+        return [], [_matches(figure, wanted, measured)]
     panels, table = [], []
     for declared in wanted.panels(figure):
         lines = _lines(figure, declared, measured)
@@ -122,6 +124,18 @@ def _worlds(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
     columns = ("panel", "rule", "accuracy, %", "lowest seed", "highest seed", "worst peer", "author, %")
     caption = f"After {measured.last} iterations. {CAVEAT}"
     return panels, [Table(title="Where the lines end", columns=columns, rows=tuple(table), caption=caption)]
+
+
+def _matches(figure: Figure, wanted: Wanted, measured: Measured) -> Table:
+    """Put rules side by side, a world a line."""
+    labels = [contender.label for contender in wanted.contenders(figure)] + [ORACLE]
+    rows: list[tuple[str | float, ...]] = []
+    for panel in wanted.panels(figure):
+        ends = [measured.final(figure.name, panel.name, label) for label in labels]
+        if any(end is not None for end in ends):
+            rows.append((panel.title, *("" if end is None else round(100 * end, 1) for end in ends)))
+    caption = f"Accuracy in %, after {measured.last} iterations, mean over seeds."
+    return Table(title="Where the lines end", columns=("world", *labels), rows=tuple(rows), caption=caption)
 
 
 def _lines(figure: Figure, declared: Declared, measured: Measured) -> list[Line]:

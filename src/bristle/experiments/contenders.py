@@ -49,7 +49,9 @@ VARIANTS = (
     Contender(label="clipping+fedavg", rule="fedavg", before=({"name": "clipping", "f": 4},)),
 )
 
-DEFAULT = (*PAPER, TUNED, LOCAL)
+PLUS = Contender(label="bristle-plus", rule="bristle-plus", note="not in the paper: docs/bristle-plus.md")
+
+DEFAULT = (*PAPER, PLUS, TUNED, LOCAL)
 
 
 def others() -> tuple[Contender, ...]:
@@ -59,11 +61,10 @@ def others() -> tuple[Contender, ...]:
 
 
 def full(which: Literal["paper", "scores", "all"] = "all") -> tuple[Contender, ...]:
-    """Return the contenders of the full set: the `paper`'s and Bristle's own, with Bristle's `scores`, or `all`."""
+    """Return the contenders of the full set: the `paper`'s and ours, also Bristle's other `scores`, or `all`."""
     if which == "all":
         return (*DEFAULT, *others(), *VARIANTS, *SCORES)
-    ours = tuple(contender for contender in others() if contender.rule.startswith("bristle"))
-    return (*DEFAULT, *ours, *(SCORES if which == "scores" else ()))
+    return (*DEFAULT, *(SCORES if which == "scores" else ()))
 
 
 def by_label(known: Iterable[Contender]) -> dict[str, Contender]:

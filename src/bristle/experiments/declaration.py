@@ -181,6 +181,8 @@ class Figure:
         What is measured.
     full : bool
         Whether the figure belongs to the full set alone.
+    tabled : bool
+        Whether only where the lines end is shown, in a table: too many worlds to draw.
     """
 
     name: str
@@ -191,3 +193,4 @@ class Figure:
     only: tuple[str, ...] = ()
     measures: Literal["worlds", "speed", "traffic", "distances", "curves"] = "worlds"
     full: bool = False
+    tabled: bool = False

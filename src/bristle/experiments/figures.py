@@ -10,6 +10,8 @@ from typing import Literal
 
 from bristle import attacks
 from bristle.experiments.declaration import Figure, Panel, Setting
+from bristle.experiments.red_team import KNOWING, MATCHES
+from bristle.experiments.red_team import RULES as MATCHED
 
 FANG = {
     "label-flip": "Label flip",
@@ -19,7 +21,6 @@ FANG = {
 }
 # FedAvg is tuned where it could matter: among label flippers it is lost whatever its learning rate.
 UNTUNED = ("bristle", "fedavg", "median", "krum", "bridge", "mozi", "local")
-# A rule that is not registered is left out: a second rule of Bristle's needs its name here and nothing else.
 RED_TEAM_RULES = ("bristle", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
 ALONG = {"krum-along": "Krum attack, along", "trimmed-mean-along": "Trimmed-mean attack, along"}
 REVERSED = "The author's attack overshoots along the benign update; Fang's goes against it."
@@ -101,22 +102,31 @@ def _non_iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
 
 
 def _red_team() -> tuple[Panel, ...]:
-    """Every other attack in the paper's non-i.i.d. world, and fewer of those that one attacker is enough for."""
-    covered = {"none", "sybil", *FANG, *ALONG}
+    """Every other attack in the paper's non-i.i.d. world."""
+    covered = {"none", "sybil", *FANG, *ALONG, *KNOWING}
     panels = [
         Panel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
         for name in attacks.names()
         if name not in covered
     ]
-    few = [
+    return tuple(panels)
+
+
+def _knowing() -> tuple[Panel, ...]:
+    """Attackers who know how foreign rows are admitted."""
+    return tuple(
         Panel(
-            name=f"foreign-trojan 10+{count}",
-            title=f"foreign-trojan, 10+{count}",
-            setting=Setting(attackers=count, attack="foreign-trojan"),
+            name=match.name,
+            title=match.name,
+            setting=Setting(
+                peers=match.peers,
+                attackers=match.attackers,
+                attack=match.attack,
+                classes_per_peer=match.classes_per_peer,
+            ),
         )
-        for count in (1, 3)
-    ]
-    return (*few, *panels)
+        for match in MATCHES
+    )
 
 
 def figures() -> tuple[Figure, ...]:
@@ -169,6 +179,7 @@ def figures() -> tuple[Figure, ...]:
             text="7+3 fits the paper's text and 5+5 its caption.",
             panels=_iid(FANG),
             full_panels=_iid(ALONG),
+            only=UNTUNED,
         ),
         Figure(
             name="byzantine-non-iid",
@@ -257,6 +268,17 @@ def figures() -> tuple[Figure, ...]:
             panels=_red_team(),
             only=RED_TEAM_RULES,
             full=True,
+        ),
+        Figure(
+            name="knowing",
+            title="Attackers who know the rule",
+            text="Attacks on the classes that a victim cannot test. A class has 4 honest owners with 10 peers of 4 "
+            "classes, 6 with 6 classes, 2 with 2, and 12 with 30 peers: whoever is more than that from the "
+            "beginning cannot be told from them.",
+            panels=_knowing(),
+            only=MATCHED,
+            full=True,
+            tabled=True,
         ),
         Figure(
             name="speed",

@@ -37,18 +37,12 @@ class Match:
         return f"{self.attack} {self.peers}+{self.attackers}, {self.classes_per_peer} classes"
 
 
-SIZES = (
-    *((10, attackers, 4) for attackers in (1, 2, 3, 4, 5)),
-    *((30, attackers, 4) for attackers in (3, 9, 13)),
-    *((10, attackers, 2) for attackers in (1, 3)),
-    *((10, attackers, 6) for attackers in (3, 5)),
-    (10, 5, 10),
-)
+SIZES = ((10, 1, 4), (10, 2, 4), (10, 3, 4), (10, 5, 4), (30, 9, 4), (10, 1, 2), (10, 5, 6), (10, 5, 10))
 """Peers, attackers and classes a peer: below, at and beyond the number of honest owners of a class."""
 
 MATCHES = tuple(
     Match(attack=attack, peers=peers, attackers=attackers, classes_per_peer=classes)
     for attack in (*KNOWING, *OVERSHOOTING)
-    for peers, attackers, classes in SIZES
+    for peers, attackers, classes in (SIZES if attack in KNOWING else ((10, 5, 4), (30, 9, 4)))
 )
 """The whole table."""

@@ -17,15 +17,17 @@ class Target:
     panel: str
     mean: float | None
     worst: float | None = None
+    rule: str = "bristle"
 
     def check(self) -> Check:
         """Return the check."""
         level = "reported" if self.mean is None else f"at least {percent(self.mean)}"
         worst = "" if self.worst is None else f", worst peer at least {percent(self.worst)}"
-        return Check(self.figure, f"Bristle, {self.panel}: {level}{worst}", self._outcome, "target")
+        return Check(self.figure, f"{self.rule}, {self.panel}: {level}{worst}", self._outcome, "target")
 
     def _outcome(self, m: Measured) -> tuple[bool, str]:
-        mean, worst = need(m.final(self.figure, self.panel)), need(m.worst(self.figure, self.panel))
+        mean = need(m.final(self.figure, self.panel, self.rule))
+        worst = need(m.worst(self.figure, self.panel, self.rule))
         held = mean >= (self.mean or 0) and worst >= (self.worst or 0)
         return held, f"{percent(mean)}, worst peer {percent(worst)}"
 
@@ -44,7 +46,36 @@ TARGETS = (
     Target(figure="connection-ratio", panel="2 %", mean=None),
     Target(figure="sybil", panel="10+100", mean=0.90),
     *(Target(figure="samples", panel=name, mean=0.95) for name in ATTACKS),
+    *(
+        Target(figure="knowing", panel=f"foreign-trojan {size}, 4 classes", mean=0.92, rule="bristle-plus")
+        for size in ("10+1", "10+2", "10+3", "30+9")
+    ),
+    Target(figure="knowing", panel="alie 10+5, 4 classes", mean=0.91, rule="bristle-plus"),
+    Target(figure="along", panel="trimmed-mean-along", mean=0.90, rule="bristle-plus"),
 )
+
+
+@dataclass(frozen=True)
+class NotBelow:
+    """bristle-plus must not end more than half a point below bristle."""
+
+    figure: str
+    panel: str
+
+    def check(self) -> Check:
+        """Return the check."""
+        claim = f"bristle-plus, {self.panel}: no more than 0.5 points below bristle"
+        return Check(self.figure, claim, self._outcome, "target")
+
+    def _outcome(self, m: Measured) -> tuple[bool, str]:
+        plus, plain = (need(m.final(self.figure, self.panel, rule)) for rule in ("bristle-plus", "bristle"))
+        return plus >= plain - 0.005, f"{percent(plus)} against {percent(plain)}"
+
+
+NOT_BELOW = tuple(NotBelow(one.figure, one.panel) for one in TARGETS if one.rule == "bristle")
+
+BARS = (*(one.check() for one in TARGETS), *(one.check() for one in NOT_BELOW))
+"""All of them, as checks."""
 
 
 def observations(measured: Measured, panels: list[tuple[str, str]]) -> list[Finding]:

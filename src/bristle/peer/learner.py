@@ -13,7 +13,7 @@ from bristle.arrays import keyed_uniforms
 from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.samples import SampleStore
 from bristle.peer.step import PeerState, Samples, step
-from bristle.rules import Bristle, Decision, Rule, stack
+from bristle.rules import BristlePlus, Decision, Rule, stack
 
 Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool]
@@ -28,7 +28,7 @@ USUAL_LENGTH = 300
 
 def default_rule() -> Rule:
     """Return the rule that a peer uses unless told otherwise."""
-    return Bristle()
+    return BristlePlus()
 
 
 @dataclass(frozen=True)
