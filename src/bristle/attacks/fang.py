@@ -50,17 +50,20 @@ class Fang(AgainstHonest):
         return False
 
     @abstractmethod
-    def push(self, benign: Honest, change: Array, attackers: int, draws: Array | None) -> Array:
-        """Return what to send [B, K, F] so as to push against the sign of `change` [B, F]."""
+    def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
+        """Return what to send [B, K, F] so as to push against the sign of `change` [B, F].
+
+        `honest` is what the victim receives, `victim` [B, F] its own head.
+        """
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Find which way the victim would go, and push the other way."""
         xp = honest.xp
         victim = flatten(xp, required(view.victim, "victim", self))
-        benign = honest.including(victim)
-        update = flatten(xp, required(view.update, "update", self))
-        change = update if self.change == "training" else benign.mean - victim
-        return self.push(benign, -change if self.along else change, view.own.shape[1], draws)
+        change = flatten(xp, required(view.update, "update", self))
+        if self.change == "neighbours":
+            change = honest.including(victim).mean - victim
+        return self.push(honest, victim, -change if self.along else change, draws, view.own.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +96,12 @@ class FangTrimmedMean(Fang):
         """The place within the interval is drawn."""
         return True
 
-    def push(self, benign: Honest, change: Array, attackers: int, draws: Array | None) -> Array:
+    def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
         """Draw beyond the benign extreme on the other side."""
         assert draws is not None
-        xp = benign.xp
-        smallest, largest = benign.extremes()
+        xp = honest.xp
+        smallest, largest = honest.extremes()
+        smallest, largest = xp.minimum(smallest, victim), xp.maximum(largest, victim)
         falls = change < 0
         near = xp.where(falls, largest, smallest)
         outwards = (near > 0) == falls
@@ -170,9 +174,9 @@ class FangKrum(Fang):
         """The supporters' places are drawn."""
         return self.epsilon > 0
 
-    def push(self, benign: Honest, change: Array, attackers: int, draws: Array | None) -> Array:
+    def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
         """Go as far as Krum lets itself be led."""
-        xp = benign.xp
+        xp, benign = honest.xp, honest.including(victim)
         direction = -xp.sign(change)
         length = self._largest(benign, direction, attackers)[:, None]
         chosen = (benign.mean + length * direction)[:, None, :]
