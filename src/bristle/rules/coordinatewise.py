@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from bristle.arrays import Array, argsort, sort_rows
@@ -129,15 +130,27 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
     parts = []
     for start, stop in inbox.blocks():
         stacks = inbox.stacks(start, stop)
-        rank = argsort(xp, argsort(xp, xp.concat(stacks, axis=0), axis=0), axis=0)
-        first: Any = window.start
-        if window.nearest:
-            first = _nearest_start(xp, sort_rows(xp, stacks), window.length)
-        inside = (rank >= first) & (rank < first + window.length)
+        values, rows = xp.concat(stacks, axis=0), sort_rows(xp, stacks)
+        first: Any = _nearest_start(xp, rows, window.length) if window.nearest else window.start
+        lowest, highest = _at(xp, rows, first), _at(xp, rows, first + (window.length - 1))
+        inside = (values >= lowest) & (values <= highest)
+        if int(xp.sum(xp.astype(inside, xp.int64))) > window.length * prod(values.shape[1:]):  # Equal values at an end.
+            rank = argsort(xp, argsort(xp, values, axis=0), axis=0)
+            inside = (rank >= first) & (rank < first + window.length)
         parts.append(xp.astype(inside, inbox.own.dtype) / window.length)
     shares = xp.permute_dims(xp.concat(parts, axis=-1), (1, 0, 2))
     shares = xp.reshape(shares, (shares.shape[0], count, inbox.classes, -1))
     return xp.mean(shares, axis=-1)
+
+
+def _at(xp: Any, rows: list[Array], position: Any) -> Array:
+    """Return the value at `position`, a number or one for each coordinate."""
+    if isinstance(position, int):
+        return rows[position]
+    found = rows[0]
+    for number, row in enumerate(rows[1:], start=1):
+        found = xp.where(position == number, row, found)
+    return found
 
 
 def _middle(rows: list[Array]) -> Array:
