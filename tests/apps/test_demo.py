@@ -1,4 +1,4 @@
-"""The demo as a person runs it: real digits, real processes, and what it prints."""
+"""The demo as a person runs it: real digits, real processes, real sockets, and what it prints."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bristle.apps.demo import Demo
+from bristle.apps.demo_run import shares
 
 BRISTLE = [sys.executable, "-c", "from bristle.cli import main; main()"]
+COLUMNS = {
+    "figure", "rule", "attack", "peers", "attackers", "classes_per_peer", "samples_per_class", "seed", "iteration",
+    "accuracy_mean", "accuracy_min", "bytes_sent", "seconds", "round_seconds", "attacker_weight", "engine",
+}  # fmt: skip
 
 
 def bristle(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "BRISTLE_CACHE": str(cache), "COLUMNS": "100"}
+    environment = {**os.environ, "BRISTLE_CACHE": str(cache), "COLUMNS": "120"}
     return subprocess.run([*BRISTLE, *words], capture_output=True, text=True, env=environment, timeout=240, check=False)
 
 
@@ -28,44 +34,83 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_bristle_learns_where_the_mean_fails(tmp_path: Path, cache: Path) -> None:
-    rows_file = tmp_path / "rows.jsonl"
-    words = ["demo", "--rule", "bristle", "--rule", "fedavg", "--iterations", "60", "--json", str(rows_file)]
-    done = bristle(*words, cache=cache)
+def test_a_real_network_learns_among_attackers(tmp_path: Path, cache: Path) -> None:
+    rows_file, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    words = ["--peers", "6", "--attackers", "3", "--iterations", "30", "--classes", "6", "--processes", "2"]
+    done = bristle("demo", *words, "--json", str(rows_file), "--out", str(out), cache=cache)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
-    last = {row["rule"]: row for row in rows if row["iteration"] == 60}
-    assert last["bristle"]["accuracy_mean"] > 0.92
-    assert last["bristle"]["attacker_weight"] < 0.02
-    assert last["fedavg"]["accuracy_mean"] < 0.5
-    assert "tested and rejected" in done.stdout
-    assert "oracle" in done.stdout
-    assert [row["iteration"] for row in rows if row["rule"] == "bristle"] == list(range(5, 61, 5))
+    assert [row["iteration"] for row in rows] == [10, 20, 30]
+    assert all(set(row) >= COLUMNS for row in rows)
+    last = rows[-1]
+    assert last["engine"] == "network"
+    assert last["accuracy_mean"] > 0.9
+    assert last["attacker_weight"] < 0.02
+    assert last["heard"] > 0.5
+    # To eight others, thirty times, some 27 KB each; none can have been sent by anything but the network.
+    assert 0.3 * 8 * 30 * 27_000 < last["bytes_sent"] < 1.5 * 8 * 30 * 33_000
+    assert last["seconds"] >= 29 * 0.3, "the interval between iterations is kept"
+    assert "everybody found everybody. 9 UDP sockets" in done.stderr
+    assert "iteration   30: accuracy" in done.stderr
+    for word in ("bristle, on the network", "FedAvg, same attack", "local only", "oracle", "tested and rejected"):
+        assert word in done.stdout
+    everything = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    ends = {row["rule"]: row["accuracy_mean"] for row in everything if row["iteration"] == 30}
+    assert ends["fedavg"] < 0.5 < ends["oracle"]
+    assert "<html" in (out / "report.html").read_text()
+    assert f"Report: {out / 'report.html'}" in done.stdout
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_and_keeps_the_rows(tmp_path: Path, cache: Path) -> None:
-    rows_file = tmp_path / "rows.jsonl"
-    words = ["demo", "--rule", "bristle", "--iterations", "100000", "--json", str(rows_file)]
+def test_ctrl_c_ends_all_processes_and_keeps_what_there_is(tmp_path: Path, cache: Path) -> None:
+    rows_file, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    words = ["demo", "--peers", "3", "--attackers", "1", "--iterations", "100000", "--json", str(rows_file)]
     environment = {**os.environ, "BRISTLE_CACHE": str(cache)}
     running = subprocess.Popen(
-        [*BRISTLE, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        [*BRISTLE, *words, "--out", str(out), "--loss", "0.1"], env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 120
         while not (rows_file.exists() and rows_file.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.2)
+        children = psutil.Process(running.pid).children(recursive=True)
+        assert len(children) >= 2, "peers and relay have processes of their own"
         os.killpg(running.pid, signal.SIGINT)  # As a terminal does: to the whole group.
-        _, errors = running.communicate(timeout=60)
+        output, errors = running.communicate(timeout=60)
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130, errors
     assert errors.strip().endswith(f"bristle: interrupted; the rows so far are in {rows_file}")
     assert "Traceback" not in errors
-    rows = [json.loads(line) for line in rows_file.read_text().splitlines()]
-    assert rows[0]["iteration"] == 5
+    assert not [child for child in children if child.is_running()]
+    assert json.loads(rows_file.read_text().splitlines()[0])["iteration"] == 10
+    assert "Accuracy of the benign peers after" in output
+    assert (out / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_demo(tmp_path: Path, cache: Path) -> None:
+    words = ["demo", "--peers", "2", "--attackers", "0", "--iterations", "100000", "--out", str(tmp_path / "out")]
+    rows_file = tmp_path / "rows.jsonl"
+    environment = {**os.environ, "BRISTLE_CACHE": str(cache)}
+    running = subprocess.Popen(
+        [*BRISTLE, *words, "--json", str(rows_file)], env=environment, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while not (rows_file.exists() and rows_file.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for child in psutil.Process(running.pid).children():
+            child.kill()
+        _, errors = running.communicate(timeout=60)
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 1
+    assert "a process of the demo has ended before its time" in errors
 
 
 @pytest.mark.parametrize(
@@ -74,10 +119,14 @@ def test_ctrl_c_ends_it_and_keeps_the_rows(tmp_path: Path, cache: Path) -> None:
         (["--rule", "krumm"], "bristle: there is no rule 'krumm'; did you mean 'krum'?"),
         (["--rule", "bucketing"], "bristle: 'bucketing' is a step, not a rule"),
         (["--attack", "label-flop"], "bristle: there is no attack 'label-flop'; did you mean 'label-flip'?"),
+        (["--attack", "foreign-trojan"], "bristle: the attack 'foreign-trojan' knows what no peer sends"),
+        (["--attack", "non-finite"], "bristle: the attack 'non-finite' sends numbers that the wire format"),
         (["--classes", "11"], "bristle: classes_per_peer must lie between 1 and 10, not 11"),
         (["--peers", "0"], "bristle: a world needs at least 1 peer"),
         (["--iterations", "0"], "bristle: iterations must be at least 1, not 0"),
-        (["--peers", "100000"], "bristle: "),
+        (["--peers", "100000"], "bristle: 100005 peers and attackers in one full mesh are more than 200"),
+        (["--loss", "0.9"], "bristle: loss must lie between 0 and 0.5, not 0.9"),
+        (["--processes", "16"], "bristle: processes must lie between 1 and 15, not 16"),
     ],
 )
 def test_mistakes_get_one_line_before_anything_takes_time(words: list[str], message: str, cache: Path) -> None:
@@ -89,5 +138,18 @@ def test_mistakes_get_one_line_before_anything_takes_time(words: list[str], mess
 
 
 def test_a_demo_is_a_value() -> None:
-    assert Demo() == Demo(rules=("bristle", "fedavg", "median", "krum", "local"))
+    assert Demo() == Demo(rule="bristle", peers=10, attackers=5)
     assert Demo(seed=3).scenario("krum").seed == 3
+    assert Demo().holds(8) == "8 9 0 1"
+
+
+@pytest.mark.parametrize("peers", [1, 2, 7, 10])
+@pytest.mark.parametrize("attackers", [0, 1, 5, 30])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_every_member_has_one_process_and_attackers_share_theirs(peers: int, attackers: int, processes: int) -> None:
+    demo = Demo(peers=peers, attackers=attackers, processes=min(processes, peers + attackers))
+    spread = shares(demo)
+    assert sorted(member for share in spread for member in share) == list(range(peers + attackers))
+    assert all(spread)
+    assert spread[0][0] == 0
+    assert len([share for share in spread if any(member >= peers for member in share)]) <= 1

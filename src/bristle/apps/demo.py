@@ -1,48 +1,90 @@
-"""The demo: peers with a few classes each learn digits together while attackers send them flipped heads."""
+"""What the demo is: peers with a few digits each on a real network, attackers among them, and what to compare with."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from queue import Empty, Queue
 from typing import Any
 
 import numpy as np
 
 from bristle import attacks, rules
 from bristle.arrays import to_numpy
+from bristle.attacks import Knowledge
 from bristle.data import Dataset, mnist
-from bristle.learning.backbone import bundled
-from bristle.learning.metrics import accuracy
-from bristle.learning.oracle import train_oracle
-from bristle.rules import Decision
+from bristle.learning.backbone import Backbone, bundled
+from bristle.learning.oracle import accuracy_on, train_oracle
+from bristle.peer.wire_size import Encoding
 from bristle.simulation import FeatureData, Scenario, World, prepare
+from bristle.simulation.running import Watch
+from bristle.simulation.running import run as simulate
 
+Row = dict[str, Any]
+
+FIGURE = "demo"
+APPLICATION = "bristle demo: digits"
 # Enough images for a hundred peers, and features in a few seconds.
 TRAINING_IMAGES = 12_000
 EVALUATE_EVERY = 5
+ROW_EVERY = 10
+PROCESSES = 1
+"""Worker processes unless said otherwise: a second one is no quicker on two cores, and peers keep step less well."""
 
-Row = dict[str, Any]
+COMPARED = 300
+"""Iterations of the simulated worlds at most: the paper's runs are that long, and nobody waits for longer ones."""
+
+MOST_MEMBERS = 200
+"""Everybody sends to everybody: more than that would only show how a machine is overloaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the demo shows: the rules that are compared, and the world they are compared in."""
+    """A network to show.
 
-    rules: tuple[str, ...] = ("bristle", "fedavg", "median", "krum", "local")
+    Parameters
+    ----------
+    peers, attackers : int
+        Benign peers, and attackers on top of them; each has a socket and an identity of its own.
+    attack : str
+        What the attackers send.
+    rule : str
+        What benign peers make of the heads that they receive.
+    classes_per_peer : int
+        Peer i holds the digits i, ..., i + k - 1, modulo 10.
+    loss : float
+        Share of all datagrams that a relay between the peers loses; at 0 there is no relay.
+    iterations : int
+        How long to learn.
+    interval : float
+        Seconds between the iterations of a peer, at least.
+    encoding : str
+        How numbers are sent.
+    processes : int
+        How many processes the peers are spread over.
+    seed : int
+        Of every random draw that is not the network's.
+    """
+
     peers: int = 10
     attackers: int = 5
     attack: str = "label-flip"
+    rule: str = "bristle"
     classes_per_peer: int = 4
+    loss: float = 0.0
     iterations: int = 100
+    interval: float = 0.3
+    encoding: Encoding = "float32"
+    processes: int = PROCESSES
     seed: int = 0
 
+    @property
+    def members(self) -> int:
+        """How many are in the network: benign peers are numbered first, then attackers."""
+        return self.peers + self.attackers
+
     def scenario(self, rule: str) -> Scenario:
-        """Return the world in which peers use `rule`."""
+        """Return the same world for the simulator: the same samples, and peers that use `rule`."""
         return Scenario(
             peers=self.peers,
             attackers=self.attackers,
@@ -53,85 +95,84 @@ class Demo:
             seed=self.seed,
         )
 
+    def holds(self, peer: int) -> str:
+        """Return the digits that a benign peer has samples of."""
+        return " ".join(str((peer + step) % 10) for step in range(self.classes_per_peer))
+
     def check(self) -> None:
         """Find mistakes before anything takes time."""
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
-        for rule in self.rules:
-            if rule not in rules.names():
-                rules.create(rule)  # Says what is wrong with it.
-                raise ValueError(f"{rule!r} is a step, not a rule; choose from {', '.join(rules.names())}")
-            World(self.scenario(rule), _digits_without_features())
+        if not 0 <= self.loss <= 0.5:
+            raise ValueError(f"loss must lie between 0 and 0.5, not {self.loss}")
+        if not 0 <= self.interval <= 60:
+            raise ValueError(f"interval must lie between 0 and 60 seconds, not {self.interval}")
+        if self.members > MOST_MEMBERS:
+            raise ValueError(
+                f"{self.members} peers and attackers in one full mesh are more than {MOST_MEMBERS}; "
+                "`bristle simulate` has room for many more"
+            )
+        if not 1 <= self.processes <= self.members:
+            raise ValueError(f"processes must lie between 1 and {self.members}, not {self.processes}")
+        if self.rule not in rules.names():
+            rules.create(self.rule)  # Says what is wrong with it.
+            raise ValueError(f"{self.rule!r} is a step, not a rule; choose from {', '.join(rules.names())}")
+        _check_attack(self.attack)
+        World(self.scenario(self.rule), _digits_without_features())
+
+
+def _check_attack(name: str) -> None:
+    attack, possible = attacks.create(name), [each for each in attacks.names() if _goes_over_a_network(each)]
+    if attack.knows == Knowledge.EVERYTHING:
+        why = "knows what no peer sends, such as a victim's gradient, and sends each victim something else"
+    elif not attack.finite:
+        why = "sends numbers that the wire format has no way to carry"
+    else:
+        return
+    raise ValueError(
+        f"the attack {name!r} {why}: it needs the simulator (`bristle simulate`). Over a network: {', '.join(possible)}"
+    )
+
+
+def _goes_over_a_network(name: str) -> bool:
+    attack = attacks.create(name)
+    return attack.finite and attack.knows != Knowledge.EVERYTHING
+
+
+@lru_cache(maxsize=1)
+def backbone() -> Backbone:
+    """Return the bundled backbone; one thread, since everybody has a core to leave to others."""
+    return bundled(threads=1)
 
 
 @lru_cache(maxsize=1)
 def digits(progress: Callable[[int, int], None] | None = None) -> FeatureData:
     """Return the features of MNIST, from the cache after the first time."""
-    return prepare(_few(mnist()), bundled(), progress=progress)
+    return prepare(_few(mnist()), backbone(), progress=progress)
 
 
-def run(demo: Demo) -> Iterator[Row]:
-    """Run the demo, a process for each rule, and yield rows as they come; the last of a rule holds its reasons."""
-    # Heads are small: with one thread each, worlds run side by side instead of waiting for each other.
-    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(os.cpu_count(), mp_context=context) as workers:
-        queue: Queue[Row] = manager.Queue()
-        futures = [workers.submit(_run_world, demo, rule, queue) for rule in demo.rules]
-        try:
-            while not all(future.done() for future in futures) or not queue.empty():
-                try:
-                    yield queue.get(timeout=0.1)
-                except Empty:
-                    continue
-        except (KeyboardInterrupt, GeneratorExit):
-            workers.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-        for future in futures:
-            future.result()
+def references(demo: Demo, *, row: Callable[[Row], None]) -> dict[str, float]:
+    """Run what the network is compared with in the simulator, on the same samples; return accuracies at the end.
 
+    FedAvg meets the same attackers. Local-only peers never integrate. The oracle is one head that is trained on the
+    samples of all benign peers together: as good as it can get.
+    """
+    data, ends = digits(), dict[str, float]()
 
-def oracle_accuracy(demo: Demo) -> float:
-    """Accuracy of one head that is trained on the benign peers' samples together: as good as it can get."""
-    data = digits()
+    def told(found: Row) -> None:
+        row({**found, "engine": "simulation"})
+
+    for rule in ("fedavg", "local"):
+        if rule != demo.rule:
+            scenario = replace(demo.scenario(rule), iterations=min(demo.iterations, COMPARED))
+            results = simulate(scenario, data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=told))
+            ends[rule] = results.last()["accuracy_mean"]
     held = World(demo.scenario("local"), data).held
     assert held.index is not None
-    index = held.index[held.index >= 0]
+    index = to_numpy(held.index)[to_numpy(held.index) >= 0]
     head = train_oracle(data.train[index], data.train_labels[index], len(data.classes))
-    return float(accuracy(data.test @ to_numpy(head).T, data.test_labels))
-
-
-def _run_world(demo: Demo, rule: str, queue: Queue[Row]) -> None:
-    world = World(demo.scenario(rule), digits())
-    for iteration in range(1, demo.iterations + 1):
-        decision = world.advance().decision
-        if iteration % EVALUATE_EVERY == 0 or iteration == demo.iterations:
-            queue.put(_row(demo, rule, world, decision))
-
-
-def _row(demo: Demo, rule: str, world: World, decision: Decision) -> Row:
-    scores, weights = to_numpy(world.accuracy()), to_numpy(decision.weights)
-    received, benign = float(weights.sum()), demo.peers - 1
-    row: Row = {
-        "figure": "demo",
-        "engine": "simulation",
-        "rule": rule,
-        "attack": demo.attack if demo.attackers else "none",
-        "peers": demo.peers,
-        "attackers": demo.attackers,
-        "classes_per_peer": demo.classes_per_peer,
-        "samples_per_class": world.scenario.samples_per_class,
-        "seed": demo.seed,
-        "iteration": world.iteration,
-        "accuracy_mean": float(scores.mean()),
-        "accuracy_min": float(scores.min()),
-        "attacker_weight": float(weights[:, benign:].sum()) / received if received else 0.0,
-    }
-    if world.iteration == demo.iterations:
-        row["reasons"] = [decision.explain((0, model)) for model in range(weights.shape[1])]
-    return row
+    ends["oracle"] = float(accuracy_on(head, data.test, data.test_labels))
+    return ends
 
 
 def _few(dataset: Dataset) -> Dataset:
@@ -152,10 +193,3 @@ def _digits_without_features() -> FeatureData:
     labels = np.asarray(few.y_train, dtype=np.int64)
     nothing = np.zeros((len(labels), 1), dtype=np.float32)
     return FeatureData(nothing, labels, nothing[:1], labels[:1], few.classes)
-
-
-def said_of(rows: Mapping[str, Row], demo: Demo) -> list[tuple[str, str]]:
-    """Return who sent a model to the first peer, and what became of it, in words."""
-    others = [f"peer {peer}" for peer in range(1, demo.peers)]
-    names = others + [f"attacker {number}" for number in range(1, demo.attackers + 1)]
-    return list(zip(names, rows["bristle"]["reasons"], strict=True)) if "bristle" in rows else []

@@ -3,104 +3,228 @@
 from __future__ import annotations
 
 import sys
-import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bristle.apps.demo import Demo, Row, digits, oracle_accuracy, run, said_of
+from bristle.apps.demo import Demo, Row, digits, references
+from bristle.apps.demo_run import Network, running
+from bristle.apps.demo_tally import Standing, Tally
 from bristle.apps.progress import patient_bar
 from bristle.apps.rows import write_rows
 
 BAR = 16
+MOST_LINES = 20
+ROWS = "rows.jsonl"
 
 
-def show(demo: Demo, *, json: Path | None = None) -> None:
-    """Run the demo with live progress, then say who won and why."""
+def show(demo: Demo, *, out: Path, json: Path | None = None) -> None:
+    """Run the demo with live progress; end with what was reached, by whom, and where the report is."""
     demo.check()
-    progress, out = Console(stderr=True), Console()
-    with patient_bar("Extracting features (once)", console=progress) as watch:
+    screen = Console(stderr=True)
+    with patient_bar("Extracting features (once)", console=screen) as watch:
         digits(watch)
-    started = time.monotonic()
-    latest: dict[str, Row] = {}
+    screen.print(_about(demo), highlight=False)
+    live = Live(console=screen, refresh_per_second=5, transient=True) if screen.is_terminal else None
     rows: list[Row] = []
-    progress.print(_about(demo), highlight=False)
-    with Live(console=progress, auto_refresh=False, transient=True) as live:
+    compared: list[Row] = []
+    interrupted = False
+    with running(demo) as network:
+        # While the processes start. Once the peers learn, they get both cores.
+        ends = references(demo, row=compared.append)
+        met = network.meet()
+        screen.print(_found(network, met), highlight=False)
+        samples = demo.scenario(demo.rule).samples_per_class
+        tally = Tally(demo, network.members, samples_per_class=samples)
 
-        def watched() -> Iterator[Row]:
-            for row in run(demo):
-                latest[row["rule"]] = row
-                rows.append(row)
-                if progress.is_terminal:
-                    live.update(_table(demo, latest), refresh=True)
-                elif row["iteration"] % 25 == 0:
-                    progress.print(_line(row), highlight=False)
-                yield row
+        def learning() -> Iterator[Row]:
+            for event in network.learn():
+                row = tally.take(event)
+                if live is not None:
+                    live.update(_live(tally))
+                if row is not None:
+                    rows.append(row)
+                    if live is None:
+                        screen.print(_line(row), highlight=False, soft_wrap=True)
+                    yield row
 
-        if json is None:
-            for _ in watched():
-                pass
-        else:
-            write_rows(json, watched())
-    out.print(_table(demo, latest))
-    out.print(f"One head trained on all benign samples together (the oracle): {oracle_accuracy(demo):.1%}.")
-    told = _decisions(demo, latest)
-    if told is not None:
-        out.print(told)
-    out.print(f"{demo.iterations} iterations of {len(demo.rules)} worlds in {time.monotonic() - started:.1f} s.")
-    if json is not None:
-        out.print(f"Rows: {json}", highlight=False)
-    sys.stdout.flush()
+        try:
+            with live or nullcontext():
+                if json is None:
+                    deque(learning(), maxlen=0)
+                else:
+                    write_rows(json, learning())
+        except KeyboardInterrupt:
+            interrupted = True
+            screen.print("\nStopping the peers ...")
+    _end(demo, tally, rows, compared, ends, out=out, json=json)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _about(demo: Demo) -> str:
+    lost = f", through a relay that loses {demo.loss:.0%} of all datagrams" if demo.loss else ""
     return (
-        f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, 2 samples a class to learn from; "
-        f"{demo.attackers} attackers send every one of them heads made by the attack '{demo.attack}'. "
-        f"Each rule gets a world of its own; accuracy is on all 10,000 test images of MNIST."
+        f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, 2 samples a class to learn from and "
+        f"10 to test with; {demo.attackers} attackers ({demo.attack}) are members of the same group. Each has its own "
+        f"identity and UDP socket{lost}. Accuracy is on all 10,000 test images of MNIST."
     )
+
+
+def _found(network: Network, met: dict[int, int]) -> str:
+    demo, ports = network.demo, sorted(port for _, port in network.addresses.values())
+    most = demo.members - 1
+    said = "everybody found everybody" if min(met.values()) == most else f"each found {min(met.values())} of {most}"
+    how = "a relay's addresses" if demo.loss else "one address"
+    shown = ", ".join(map(str, ports[:MOST_LINES])) + (" ..." if len(ports) > MOST_LINES else "")
+    return f"From {how}, {said}. {demo.members} UDP sockets on 127.0.0.1, ports {shown}."
 
 
 def _line(row: Row) -> str:
     return (
-        f"{row['rule']:>8}, iteration {row['iteration']}: accuracy {row['accuracy_mean']:.1%}, worst peer "
-        f"{row['accuracy_min']:.1%}, attackers' share {row['attacker_weight']:.1%}"
+        f"iteration {row['iteration']:>4}: accuracy {row['accuracy_mean']:.1%}, worst peer {row['accuracy_min']:.1%}, "
+        f"attackers' weight {row['attacker_weight']:.1%}, {row['bytes_sent'] / 1e6:.1f} MB sent by a peer, "
+        f"{1 / row['round_seconds']:.2f} rounds/s"
     )
 
 
-def _table(demo: Demo, latest: dict[str, Row]) -> Table:
-    table = Table(title="Accuracy of the benign peers", title_justify="left")
-    for name in ("rule", "iteration", "accuracy", "worst peer", "attackers", ""):
-        table.add_column(name, justify="right" if name not in ("rule", "") else "left")
-    for rule in demo.rules:
-        row = latest.get(rule)
-        if row is None:
-            table.add_row(rule, "0", "", "", "", "")
-            continue
-        length = round(BAR * row["accuracy_mean"])
-        style = "green" if row["accuracy_mean"] > 0.9 else "yellow" if row["accuracy_mean"] > 0.5 else "red"
-        table.add_row(
-            Text(rule, style="bold" if rule == "bristle" else ""),
-            str(row["iteration"]),
-            f"{row['accuracy_mean']:.1%}",
-            f"{row['accuracy_min']:.1%}",
-            f"{row['attacker_weight']:.1%}",
-            Text("█" * length + "·" * (BAR - length), style=style),
-        )
+def _live(tally: Tally) -> Table:
+    demo = tally.demo
+    rate = tally.rounds / tally.seconds if tally.seconds > 0 else 0.0
+    sent = sum(peer.bytes_out for peer in tally.peers)
+    table = Table(
+        title=f"{demo.peers} peers and {demo.attackers} attackers on a real network: {demo.rule}",
+        caption=f"{tally.seconds:.0f} s, {rate:.2f} rounds/s, {sent / 1e6:.0f} MB sent, attackers' weight since the "
+        f"start {tally.whole.attackers:.2%}",
+        title_justify="left",
+        caption_justify="left",
+    )
+    for name in ("", "digits", "iteration", "accuracy", "", "heard", "attackers' weight", "sent"):
+        table.add_column(name, justify="left" if name in ("", "digits") else "right", no_wrap=True)
+    for number, peer in enumerate(tally.peers[:MOST_LINES]):
+        table.add_row(*_cells(tally, number, peer))
+    if demo.peers > MOST_LINES:
+        table.add_row(f"and {demo.peers - MOST_LINES} more")
     return table
 
 
-def _decisions(demo: Demo, latest: dict[str, Row]) -> Group | None:
-    told = said_of(latest, demo)
-    if not told:
-        return None
-    table = Table(title="What peer 0 decided in its last iteration, and why (bristle)", title_justify="left")
+def _cells(tally: Tally, number: int, peer: Standing) -> list[str | Text]:
+    lately = peer.lately
+    return [
+        f"peer {number}",
+        tally.demo.holds(number),
+        str(peer.iteration),
+        "" if peer.accuracy is None else f"{peer.accuracy:.1%}",
+        _bar(peer.accuracy or 0.0),
+        f"{tally.heard_share(lately):.0%}",
+        Text(f"{lately.attackers:.1%}", style="red" if lately.attackers > 0.02 else "green"),
+        f"{peer.bytes_out / 1e6:.1f} MB",
+    ]
+
+
+def _bar(value: float) -> Text:
+    length = round(BAR * value)
+    style = "green" if value > 0.9 else "yellow" if value > 0.5 else "red"
+    return Text("█" * length + "·" * (BAR - length), style=style)
+
+
+def _end(
+    demo: Demo,
+    tally: Tally,
+    rows: list[Row],
+    compared: list[Row],
+    ends: dict[str, float],
+    *,
+    out: Path,
+    json: Path | None,
+) -> None:
+    """Say what was reached and where to look further."""
+    screen = Console()
+    if not rows:
+        screen.print("No peer came as far as a row: there is nothing to report.")
+        return
+    screen.print(_final(demo, tally, rows, compared, ends))
+    screen.print(_decisions(tally))
+    last = rows[-1]
+    loss = f", {tally.retransmissions} datagrams sent again" if tally.retransmissions else ""
+    screen.print(
+        f"{last['iteration']} iterations in {last['seconds']:.1f} s: {last['seconds'] / last['iteration']:.2f} s each. "
+        f"In an iteration a peer had {tally.heard:.0%} of the other benign peers' newest heads. "
+        f"A peer sent {last['bytes_sent'] / 1e6:.1f} MB{loss}.",
+        highlight=False,
+    )
+    screen.print(_report(demo, rows, compared, ends, out), highlight=False, soft_wrap=True)
+    if json is not None:
+        screen.print(f"Rows: {json}", highlight=False, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends: dict[str, float]) -> Table:
+    last = rows[-1]
+    table = Table(title=f"Accuracy of the benign peers after {last['iteration']} iterations", title_justify="left")
+    for name in ("", "accuracy", "worst peer", "attackers' weight", ""):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_row(
+        Text(f"{demo.rule}, on the network", style="bold"),
+        f"{last['accuracy_mean']:.1%}",
+        f"{last['accuracy_min']:.1%}",
+        f"{tally.whole.attackers:.2%}",
+        _bar(last["accuracy_mean"]),
+    )
+    names = {"fedavg": "FedAvg, same attack, simulated", "local": "local only, simulated"}
+    for rule, name in names.items():
+        found = [row for row in compared if row["rule"] == rule and row["iteration"] <= last["iteration"]]
+        if found:
+            row = found[-1]
+            weight = row["weight_malicious"] / ((row["weight_benign"] + row["weight_malicious"]) or 1)
+            values = f"{row['accuracy_mean']:.1%}", f"{row['accuracy_min']:.1%}", f"{weight:.2%}"
+            table.add_row(name, *values, _bar(row["accuracy_mean"]))
+    table.add_row("oracle: all samples pooled", f"{ends['oracle']:.1%}", "", "", _bar(ends["oracle"]))
+    return table
+
+
+def _decisions(tally: Tally) -> Table:
+    table = Table(title="What peer 0 decided in its last iteration, and why", title_justify="left")
     table.add_column("from")
     table.add_column("decision")
-    for name, words in told:
-        table.add_row(name, Text(words, style="" if words.startswith("kept") else "dim"))
-    return Group(table)
+    for one in sorted(tally.peers[0].heard, key=tally.number):
+        table.add_row(tally.name(one.sender), Text(one.words, style="" if one.reason == "kept" else "dim"))
+    return table
+
+
+def _report(demo: Demo, rows: list[Row], compared: list[Row], ends: dict[str, float], out: Path) -> str:
+    """Write rows and, where matplotlib is there, the report; say where."""
+    from bristle.report import report_of, write  # noqa: PLC0415
+
+    reached = [row["iteration"] for row in rows]
+    oracle = [
+        {**rows[-1], "rule": "oracle", "engine": "oracle", "iteration": at, "accuracy_mean": ends["oracle"],
+         "accuracy_min": None, "bytes_sent": None, "weight_benign": None, "weight_malicious": None}
+        for at in reached
+    ]  # fmt: skip
+    everything = [*rows, *(row for row in compared if row["iteration"] <= reached[-1]), *oracle]
+    write_rows(out / ROWS, everything)
+    facts = [
+        ("The network", f"{demo.members} members with a UDP socket and an identity each, on this machine"),
+        (
+            "Compared with",
+            "FedAvg under the same attack and local only, both simulated on the same samples; the oracle",
+        ),
+        ("Processes", str(demo.processes)),
+        ("Loss", f"{demo.loss:.0%} of all datagrams"),
+        ("Seconds an iteration", f"{rows[-1]['seconds'] / reached[-1]:.2f}"),
+    ]
+    try:
+        written = write(report_of(everything, title="Bristle: the demo", facts=facts), out)
+    except ModuleNotFoundError:
+        return (
+            f"Rows: {out / ROWS}. For a report with curves: pip install 'bristle[plots]' and "
+            f"bristle report {out / ROWS} --out {out}"
+        )
+    return f"Report: {written[0]}, rows and figures beside it."

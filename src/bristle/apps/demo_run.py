@@ -1,0 +1,149 @@
+"""Running the demo: processes that hold the peers, and what they tell."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from bristle.apps.demo import Demo
+from bristle.apps.demo_worker import Command, Event, Failed, Finished, Listening, Met, Step, relay, work
+
+STOPPING = 10.0
+"""Seconds that a process has to stop by itself."""
+
+
+class Network:
+    """The processes of a demo, started and waiting to be told to go.
+
+    Use `running`. Iterating `meeting` and then `learning` yields what happens.
+
+    Parameters
+    ----------
+    demo : Demo
+        What to run.
+    folder : Path
+        Where peers keep what they must not lose.
+    """
+
+    def __init__(self, demo: Demo, folder: Path) -> None:
+        self.demo = demo
+        self.members: dict[str, int] = {}
+        self.addresses: dict[int, tuple[str, int]] = {}
+        # Heads are small: with one thread each, processes run side by side instead of waiting for each other.
+        os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        context = multiprocessing.get_context("spawn")
+        self._processes: list[SpawnProcess] = []
+        self._pipes: list[Connection] = []
+        self._relay: list[Connection] = []
+        for members in shares(demo):
+            near, far = context.Pipe()
+            self._start(context.Process(target=work, args=(demo, members, folder, far), daemon=True), far)
+            self._pipes.append(near)
+        if demo.loss:
+            near, far = context.Pipe()
+            self._start(context.Process(target=relay, args=(demo, far), daemon=True), far)
+            self._relay.append(near)
+
+    def _start(self, process: SpawnProcess, far: Connection) -> None:
+        process.start()
+        far.close()  # So that the end of a process is the end of its pipe.
+        self._processes.append(process)
+
+    def meet(self) -> dict[int, int]:
+        """Let the peers find each other; return how many neighbours each has."""
+        neighbours: dict[int, int] = {}
+        while len(neighbours) < self.demo.members:
+            for event in self._events():
+                match event:
+                    case Listening():
+                        self._tell(event)
+                    case Met():
+                        neighbours |= event.neighbours
+                        self.members |= event.key_ids
+                        self.addresses |= event.addresses
+                    case Step() | Finished() | Failed():
+                        raise RuntimeError(f"unexpected while peers look for each other: {event}")
+        return neighbours
+
+    def learn(self) -> Iterator[Step | Finished]:
+        """Let them learn; yield every iteration of a benign peer as it is done, until all have done all."""
+        self._tell(Command.GO)
+        left = self.demo.peers
+        while left:
+            for event in self._events():
+                if isinstance(event, Step | Finished):
+                    yield event
+                    left -= isinstance(event, Finished)
+
+    def stop(self) -> None:
+        """Let the peers leave; a process that does not end by itself is ended."""
+        deadline = time.monotonic() + STOPPING
+        for pipe in (*self._pipes, *self._relay):
+            try:
+                pipe.send(Command.STOP)
+            except OSError:  # It has ended already.
+                continue
+        for process in self._processes:
+            while process.is_alive() and time.monotonic() < deadline:
+                # What it still has to say must not keep it from ending.
+                for ready in wait(self._pipes, timeout=0.05):
+                    self._drain(ready)
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+    def _drain(self, pipe: object) -> None:
+        assert isinstance(pipe, Connection)
+        try:
+            pipe.recv()
+        except (EOFError, OSError):
+            self._pipes.remove(pipe)
+
+    def _tell(self, what: object) -> None:
+        for pipe in self._pipes:
+            pipe.send(what)
+
+    def _events(self) -> Iterator[Event]:
+        for pipe in wait([*self._pipes, *self._relay], timeout=0.5):
+            assert isinstance(pipe, Connection)
+            try:
+                event = pipe.recv()
+            except (EOFError, ConnectionResetError):
+                raise RuntimeError("a process of the demo has ended before its time") from None
+            if isinstance(event, Failed):
+                raise ValueError(event.why)
+            yield event
+
+
+@contextmanager
+def running(demo: Demo) -> Iterator[Network]:
+    """Start the processes of a demo; stop them and clear up whatever happens."""
+    with tempfile.TemporaryDirectory(prefix="bristle-demo-", ignore_cleanup_errors=True) as folder:
+        network = Network(demo, Path(folder))
+        try:
+            yield network
+        finally:
+            network.stop()
+
+
+def shares(demo: Demo) -> list[tuple[int, ...]]:
+    """Spread the members over processes, equally many each, with all attackers, who work together, in the last."""
+    benign, count = list(range(demo.peers)), demo.processes
+    malicious = tuple(range(demo.peers, demo.members))
+    if count == 1:
+        return [(*benign, *malicious)]
+    last = max(0, round(demo.members / count) - demo.attackers)
+    if not last and not malicious:
+        last = 1
+    first = demo.peers - last
+    cuts = [round(first * place / (count - 1)) for place in range(count)]
+    spread = [tuple(benign[start:end]) for start, end in pairwise(cuts)]
+    return [share for share in [*spread, (*benign[first:], *malicious)] if share]

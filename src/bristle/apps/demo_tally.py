@@ -1,0 +1,181 @@
+"""What the peers of the demo tell, put together: a row for every ten iterations, and where each peer stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from bristle.apps.demo import FIGURE, ROW_EVERY, Demo, Row
+from bristle.apps.demo_worker import Finished, Step
+from bristle.peer.record import Heard
+
+RECENT = 5
+"""Iterations over which the live figures of a peer are taken."""
+
+
+@dataclass
+class Weights:
+    """Shares of new heads, summed over iterations: from benign peers and from attackers, and how many were heard."""
+
+    iterations: int = 0
+    benign: float = 0.0
+    malicious: float = 0.0
+    heard: int = 0
+
+    def add(self, other: Weights) -> None:
+        """Add the sums of others."""
+        self.iterations += other.iterations
+        self.benign += other.benign
+        self.malicious += other.malicious
+        self.heard += other.heard
+
+    @property
+    def attackers(self) -> float:
+        """Attackers' share of all weight that received heads were given."""
+        whole = self.benign + self.malicious
+        return self.malicious / whole if whole else 0.0
+
+
+@dataclass
+class Standing:
+    """Where one benign peer stands."""
+
+    iteration: int = 0
+    accuracy: float | None = None
+    bytes_out: int = 0
+    heard: tuple[Heard, ...] = ()
+    recent: list[Weights] = field(default_factory=list)
+
+    @property
+    def lately(self) -> Weights:
+        """Its last few iterations."""
+        whole = Weights()
+        for each in self.recent:
+            whole.add(each)
+        return whole
+
+
+@dataclass
+class _Measured:
+    """What is known of one iteration, and of those since the row before."""
+
+    accuracy: dict[int, float] = field(default_factory=dict)
+    bytes_out: dict[int, int] = field(default_factory=dict)
+    at: float = 0.0
+    weights: Weights = field(default_factory=Weights)
+
+
+class Tally:
+    """Puts together what the peers tell.
+
+    Parameters
+    ----------
+    demo : Demo
+        What is running.
+    members : mapping
+        Which member has which key id.
+    samples_per_class : int
+        What every benign peer has for training.
+    """
+
+    def __init__(self, demo: Demo, members: Mapping[str, int], *, samples_per_class: int) -> None:
+        self.demo = demo
+        self.began = self.latest = time.time()
+        self.peers = [Standing() for _ in range(demo.peers)]
+        self.whole = Weights()
+        self.bytes_in = self.retransmissions = 0
+        self._members, self._samples = members, samples_per_class
+        self._marks: dict[int, _Measured] = {}
+        self._last_row, self._last_at = 0, self.began
+
+    def take(self, event: Step | Finished) -> Row | None:
+        """Take what a peer tells; return a row once all have come as far as it says."""
+        if isinstance(event, Finished):
+            self.peers[event.peer].bytes_out = event.bytes_out
+            self.bytes_in += event.bytes_in
+            self.retransmissions += event.retransmissions
+            return None
+        weights = self._weights(event)
+        self.whole.add(weights)
+        peer = self.peers[event.peer]
+        peer.iteration, peer.heard = event.iteration, event.heard or peer.heard
+        peer.recent = [*peer.recent[1 - RECENT :], weights]
+        self.latest = max(self.latest, event.at)
+        if event.accuracy is not None and event.bytes_out is not None:
+            peer.accuracy, peer.bytes_out = event.accuracy, event.bytes_out
+        mark = min(-(-event.iteration // ROW_EVERY) * ROW_EVERY, self.demo.iterations)
+        measured = self._marks.setdefault(mark, _Measured())
+        measured.weights.add(weights)
+        if event.iteration != mark or event.accuracy is None or event.bytes_out is None:
+            return None
+        measured.accuracy[event.peer], measured.bytes_out[event.peer] = event.accuracy, event.bytes_out
+        measured.at = max(measured.at, event.at)
+        return self._row(mark) if len(measured.accuracy) == self.demo.peers else None
+
+    def name(self, key_id: str) -> str:
+        """Return what a member is called."""
+        number = self._members[key_id]
+        return f"peer {number}" if number < self.demo.peers else f"attacker {number - self.demo.peers + 1}"
+
+    def number(self, heard: Heard) -> int:
+        """Return which member a head came from."""
+        return self._members[heard.sender]
+
+    @property
+    def seconds(self) -> float:
+        """How long they have been learning."""
+        return self.latest - self.began
+
+    @property
+    def rounds(self) -> float:
+        """How many iterations all have done, on average."""
+        return fmean(peer.iteration for peer in self.peers)
+
+    @property
+    def heard(self) -> float:
+        """Which share of the others' newest heads a benign peer has in an iteration, of benign ones."""
+        return self.heard_share(self.whole)
+
+    def heard_share(self, weights: Weights) -> float:
+        """Return the same for some iterations."""
+        others = weights.iterations * (self.demo.peers - 1)
+        return weights.heard / others if others else 1.0
+
+    def _weights(self, step: Step) -> Weights:
+        found = Weights(iterations=1)
+        for one in step.heard:
+            if self._members.get(one.sender, self.demo.peers) < self.demo.peers:
+                found.benign += one.share
+                found.heard += 1
+            else:
+                found.malicious += one.share
+        return found
+
+    def _row(self, iteration: int) -> Row:
+        demo, measured = self.demo, self._marks.pop(iteration)
+        scores, weights = measured.accuracy.values(), measured.weights
+        row: Row = {
+            "figure": FIGURE,
+            "rule": demo.rule,
+            "attack": demo.attack if demo.attackers else "none",
+            "peers": demo.peers,
+            "attackers": demo.attackers,
+            "classes_per_peer": demo.classes_per_peer,
+            "samples_per_class": self._samples,
+            "seed": demo.seed,
+            "iteration": iteration,
+            "accuracy_mean": fmean(scores),
+            "accuracy_min": min(scores),
+            "bytes_sent": fmean(measured.bytes_out.values()),
+            "seconds": measured.at - self.began,
+            "round_seconds": (measured.at - self._last_at) / (iteration - self._last_row),
+            "attacker_weight": weights.attackers,
+            "weight_benign": weights.benign / weights.iterations,
+            "weight_malicious": weights.malicious / weights.iterations,
+            "heard": self.heard_share(weights),
+            "engine": "network",
+        }
+        self._last_row, self._last_at = iteration, measured.at
+        return row

@@ -1,0 +1,292 @@
+"""One process of the demo: some of its peers, each with a folder, an identity and a UDP socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from bristle import Peer, attacks, rules
+from bristle.apps.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
+from bristle.apps.demo_attackers import Attackers
+from bristle.apps.demo_relay import Impairment, Relay
+from bristle.arrays import to_numpy
+from bristle.learning.samples import Samples as Held
+from bristle.network import Group, Identity, Limits
+from bristle.network.service_pace import Pace
+from bristle.network.service_turn import Turn
+from bristle.peer.grouping import Grouping
+from bristle.peer.record import Heard
+from bristle.peer.step import Samples
+from bristle.peer.store import PeerStore
+from bristle.peer.store_files import IDENTITY, STORE, make_private
+from bristle.simulation.population import Population, populate
+
+Address = tuple[str, int]
+MEETING = 20.0
+"""Seconds that all have to find each other; then they learn with whom they have found."""
+
+
+@dataclass(frozen=True)
+class Listening:
+    """The first peer, or the relay, is there: whom each member is told of."""
+
+    known: Mapping[int, tuple[Address, ...]]
+
+
+@dataclass(frozen=True)
+class Met:
+    """All members of a process have found the others, or as many as they could: neighbours of each, and attackers."""
+
+    neighbours: Mapping[int, int]
+    addresses: Mapping[int, Address]
+    key_ids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration of a benign peer."""
+
+    peer: int
+    iteration: int
+    at: float
+    accuracy: float | None
+    heard: tuple[Heard, ...]
+    bytes_out: int | None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A benign peer has done all its iterations."""
+
+    peer: int
+    bytes_out: int
+    bytes_in: int
+    retransmissions: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A process could not go on."""
+
+    why: str
+
+
+Event = Listening | Met | Step | Finished | Failed
+
+
+class Command(StrEnum):
+    """What a process is told, besides where others listen."""
+
+    GO = "go"
+    STOP = "stop"
+
+
+def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:
+    """Run some members of the demo until told to stop, or until whoever started this is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one decides.
+    try:
+        asyncio.run(_Worker(demo, members, folder, pipe).run())
+    except* (OSError, ValueError) as errors:
+        pipe.send(Failed("; ".join(map(str, errors.exceptions))))
+
+
+def relay(demo: Demo, pipe: Connection) -> None:
+    """Run the relay between the peers until told to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(_relay(demo, pipe))
+
+
+async def _relay(demo: Demo, pipe: Connection) -> None:
+    between = Relay(demo.members, Impairment(loss=demo.loss), seed=demo.seed)
+    pipe.send(Listening({member: tuple(between.known(member)) for member in range(demo.members)}))
+    stopped = asyncio.Event()
+    _on_command(pipe, lambda _: stopped.set(), stopped.set)
+    await stopped.wait()
+    between.close()
+
+
+def _on_command(pipe: Connection, take: Callable[[object], None], gone: Callable[[], None]) -> None:
+    """Call `take` with every command; `gone` when nobody is left to give any."""
+
+    def read() -> None:
+        try:
+            take(pipe.recv())
+        except EOFError:
+            loop.remove_reader(pipe.fileno())
+            gone()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pipe.fileno(), read)
+
+
+class _Worker:
+    def __init__(self, demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:
+        self.demo, self.folder, self.pipe = demo, folder, pipe
+        self.benign = [member for member in members if member < demo.peers]
+        self.malicious = [member for member in members if member >= demo.peers]
+        self.data = digits()
+        self.grouping = Grouping(
+            application=APPLICATION,
+            backbone=backbone().digest,
+            classes=self.data.classes,
+            features=backbone().features,
+        )
+        self.limits = Limits(neighbours=max(32, demo.members))
+        self.peers: dict[int, Peer] = {}
+        self.attackers: Attackers | None = None
+        self.known: Mapping[int, tuple[Address, ...]] = {}
+        self._knows = asyncio.Event()
+        self._told = {command: asyncio.Event() for command in Command}
+
+    async def run(self) -> None:
+        _on_command(self.pipe, self._take, self._told[Command.STOP].set)
+        stopped = asyncio.create_task(self._told[Command.STOP].wait())
+        playing = asyncio.create_task(self._play())
+        try:
+            await asyncio.wait({stopped, playing}, return_when=asyncio.FIRST_COMPLETED)
+            if playing.done():
+                playing.result()
+        finally:
+            for peer in self.peers.values():
+                peer.stop()
+            playing.cancel()
+            stopped.cancel()
+            await asyncio.gather(playing, stopped, return_exceptions=True)
+
+    def _take(self, command: object) -> None:
+        if isinstance(command, Listening):
+            self.known = command.known
+            self._knows.set()
+        else:
+            self._told[Command(str(command))].set()
+
+    async def _play(self) -> None:
+        population = populate(self.demo.scenario(self.demo.rule), self.data)
+        async with AsyncExitStack() as exits:
+            await self._open(population, exits)
+            await self._meet()
+            await self._told[Command.GO].wait()
+            # Whoever fails takes all with it: without its attackers the demo would show too good a picture.
+            async with asyncio.TaskGroup() as group:
+                for number in self.benign:
+                    group.create_task(self._learn(number))
+                if self.attackers is not None:
+                    group.create_task(self.attackers.run())
+            await self._told[Command.STOP].wait()
+
+    async def _open(self, population: Population, exits: AsyncExitStack) -> None:
+        if self.benign and self.benign[0] == 0 and not self.demo.loss:
+            # The only address that everybody else is told of.
+            first = await exits.enter_async_context(self._peer(0, population, ()))
+            self.peers[0] = first
+            self.pipe.send(Listening(dict.fromkeys(range(1, self.demo.members), (first.address,))))
+        await self._knows.wait()
+        for number in self.benign:
+            if number not in self.peers:
+                peer = self._peer(number, population, self.known[number])
+                self.peers[number] = await exits.enter_async_context(peer)
+        if self.malicious:
+            self.attackers = self._attackers(population)
+            exits.push_async_callback(self.attackers.stop)
+            await self.attackers.start([self.known[number] for number in self.malicious])
+
+    async def _meet(self) -> None:
+        """Wait until everybody knows everybody, or for long enough."""
+        deadline = time.monotonic() + MEETING
+        while True:
+            found = {number: len(peer.status().neighbours) for number, peer in self.peers.items()}
+            overlays = [] if self.attackers is None else self.attackers.overlays
+            found |= {
+                number: len(overlay.neighbours()) for number, overlay in zip(self.malicious, overlays, strict=True)
+            }
+            if min(found.values()) >= self.demo.members - 1 or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.05)
+        key_ids = {peer.key_id: number for number, peer in self.peers.items()}
+        key_ids |= {
+            overlay.identity.key_id.hex(): number for number, overlay in zip(self.malicious, overlays, strict=True)
+        }
+        addresses = {number: peer.address for number, peer in self.peers.items()}
+        addresses |= {number: overlay.address for number, overlay in zip(self.malicious, overlays, strict=True)}
+        self.pipe.send(Met(found, addresses, key_ids))
+
+    async def _learn(self, number: int) -> None:
+        peer = self.peers[number]
+        await peer.run(self.demo.iterations)
+        counters = peer.status().counters
+        self.pipe.send(Finished(number, counters["bytes_out"], counters["bytes_in"], counters["retransmissions"]))
+
+    def _peer(self, number: int, population: Population, known: tuple[Address, ...]) -> Peer:
+        folder = self.folder / f"peer-{number}"
+        self._fill(folder, number, population)
+        return Peer(
+            application=APPLICATION,
+            classes=self.data.classes,
+            folder=folder,
+            backbone=backbone(),
+            known=known,
+            rule=rules.create(self.demo.rule),
+            pace=Pace(interval=self.demo.interval),
+            encoding=self.demo.encoding,
+            limits=self.limits,
+            seed=1000 * self.demo.seed + number,
+            test=(self.data.test, self.data.test_labels),
+            test_every=EVALUATE_EVERY,
+            on_iteration=partial(self._tell, number),
+        )
+
+    def _fill(self, folder: Path, number: int, population: Population) -> None:
+        """Put a peer's samples into its store, split into those for training and for testing as in the simulator."""
+        make_private(folder)
+        identity = Identity.load_or_create(folder / IDENTITY)
+        store = PeerStore(folder / STORE, identity=identity.key_id.hex(), grouping=self.grouping)
+        try:
+            store.add_samples(_held(population.held, number), _held(population.held_out, number))
+        finally:
+            store.close()
+
+    def _tell(self, number: int, turn: Turn) -> None:
+        record = turn.record
+        bytes_out = None
+        if record.accuracy is not None:
+            bytes_out = self.peers[number].status().counters["bytes_out"]
+        self.pipe.send(Step(number, record.iteration, record.at, record.accuracy, record.heard, bytes_out))
+
+    def _attackers(self, population: Population) -> Attackers:
+        demo, theirs, grouping = self.demo, population.attackers_hold, self.grouping
+        assert theirs.index is not None
+        rows = np.array(self.malicious) - demo.peers
+        return Attackers(
+            self.malicious,
+            group=Group(
+                application=grouping.application,
+                backbone=grouping.backbone,
+                classes=grouping.classes,
+                features=grouping.features,
+            ),
+            attack=attacks.create(demo.attack),
+            samples=Samples(theirs.features, theirs.labels[rows], theirs.index[rows]),
+            total=demo.iterations,
+            interval=demo.interval,
+            seed=demo.seed,
+            encoding=demo.encoding,
+            limits=self.limits,
+        )
+
+
+def _held(samples: Samples, number: int) -> Held:
+    """Return the samples of one benign peer."""
+    assert samples.index is not None
+    labels, index = to_numpy(samples.labels[number]), to_numpy(samples.index[number])
+    there = labels >= 0
+    return Held(to_numpy(samples.features)[index[there]], labels[there].astype(np.int64))

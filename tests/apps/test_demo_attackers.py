@@ -1,0 +1,88 @@
+"""Attackers on a real network: what they send, and what they know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bristle import attacks
+from bristle.apps.demo_attackers import Attackers
+from bristle.network import Group, Identity, Limits, Overlay
+from bristle.network.inbox import Received
+from bristle.peer.step import Samples
+
+GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=20)
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(3, 20, 20)).astype(np.float32)
+LABELS = np.tile(np.repeat(np.arange(10), 2), (3, 1))
+
+
+def attackers(name: str) -> Attackers:
+    attack = attacks.create(name)
+    return Attackers(
+        [4, 5, 6],
+        group=GROUP,
+        attack=attack,
+        samples=Samples(FEATURES, attack.labels(LABELS)),
+        total=10,
+        interval=0.01,
+        seed=0,
+        encoding="float32",
+        limits=Limits(),
+    )
+
+
+def heard_by_a_victim(name: str, *, until: Callable[[list[Received]], bool]) -> list[Received]:
+    """Let a victim share a head of ones with attackers, and return what it hears from them."""
+    found: dict[bytes, Received] = {}
+
+    async def run() -> None:
+        victim = Overlay(identity=Identity.generate(), group=GROUP)
+        await victim.start()
+        gang = attackers(name)
+        await gang.start([[victim.address]] * 3)
+        running = asyncio.create_task(gang.run())
+        try:
+            async with asyncio.timeout(30):
+                while not until(list(found.values())):
+                    victim.share(np.ones(GROUP.shape, dtype=np.float32), iteration=1)
+                    await asyncio.sleep(0.02)
+                    found.update({one.sender: one for one in victim.take()})
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await gang.stop()
+            await victim.stop()
+
+    asyncio.run(run())
+    return list(found.values())
+
+
+def test_each_has_an_identity_and_trains_on_flipped_labels() -> None:
+    heard = heard_by_a_victim("label-flip", until=lambda found: len(found) == 3 and found[0].iteration > 60)
+    assert len({one.sender for one in heard}) == len({one.address for one in heard}) == 3
+    own, _, claims = heard[0].head, heard[0].sender, heard[0].claims
+    assert claims is not None
+    assert claims.all()
+    samples = FEATURES.reshape(-1, 20)
+    predicted = (samples @ own.T).argmax(axis=1)
+    flipped = (LABELS.ravel() + 1) % 10
+    assert (predicted == flipped).mean() > 2 * (predicted == LABELS.ravel()).mean()
+
+
+@pytest.mark.parametrize("name", ["mimic", "free-ride"])
+def test_those_who_know_the_inbox_know_what_they_heard(name: str) -> None:
+    # Only one honest peer, whose head is all ones: a copy and a mean are ones too. They cannot know before they hear.
+    def convinced(found: list[Received]) -> bool:
+        return len(found) == 3 and all(np.abs(one.head - 1).max() < 0.01 for one in found)
+
+    assert convinced(heard_by_a_victim(name, until=convinced))
+
+
+def test_noise_is_drawn_anew_for_each_and_every_time() -> None:
+    heard = heard_by_a_victim("additive-noise", until=lambda found: len(found) == 3)
+    assert all((one.head[:5] <= 0).all() and (one.head[5:] >= 0).all() for one in heard)
+    assert not np.array_equal(heard[0].head, heard[1].head)
