@@ -98,6 +98,7 @@ def demo(
     Example: bristle demo --attack additive-noise --attackers 8 --loss 0.2
     """
     from bristle.apps.demo import PROCESSES, Demo  # noqa: PLC0415
+    from bristle.apps.demo_relay import Impairment  # noqa: PLC0415
     from bristle.apps.demo_view import show  # noqa: PLC0415
 
     wanted = Demo(
@@ -106,7 +107,7 @@ def demo(
         attack=attack,
         rule=rule,
         classes_per_peer=classes,
-        loss=loss,
+        impairment=Impairment(loss=loss) if loss else None,
         iterations=iterations,
         processes=PROCESSES if processes is None else processes,
         seed=seed,

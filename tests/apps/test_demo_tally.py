@@ -64,8 +64,8 @@ def test_the_last_iteration_has_a_row_and_weights_are_of_the_iterations_since_th
 
 def test_who_is_who(tally: Tally) -> None:
     assert [tally.name(key_id) for key_id in MEMBERS] == ["peer 0", "peer 1", "attacker 1"]
-    tally.take(Finished(1, 5, 6, 7))
-    assert (tally.peers[1].bytes_out, tally.bytes_in, tally.retransmissions) == (5, 6, 7)
+    tally.take(Finished(1, 5, 6, 7, 8))
+    assert (tally.peers[1].bytes_out, tally.bytes_in, tally.retransmissions, tally.heads_in) == (5, 6, 7, 8)
 
 
 def test_nobody_heard_is_no_share_of_nothing(tally: Tally) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bristle import attacks, rules
+from bristle.apps.demo_relay import Impairment
 from bristle.arrays import to_numpy
 from bristle.attacks import Knowledge
 from bristle.data import Dataset, mnist
@@ -52,8 +53,8 @@ class Demo:
         What benign peers make of the heads that they receive.
     classes_per_peer : int
         Peer i holds the digits i, ..., i + k - 1, modulo 10.
-    loss : float
-        Share of all datagrams that a relay between the peers loses; at 0 there is no relay.
+    impairment : Impairment, optional
+        What a relay between the peers does to their datagrams; None: there is no relay.
     iterations : int
         How long to learn.
     interval : float
@@ -71,7 +72,7 @@ class Demo:
     attack: str = "label-flip"
     rule: str = "bristle"
     classes_per_peer: int = 4
-    loss: float = 0.0
+    impairment: Impairment | None = None
     iterations: int = 100
     interval: float = 0.3
     encoding: Encoding = "float32"
@@ -103,8 +104,6 @@ class Demo:
         """Find mistakes before anything takes time."""
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
-        if not 0 <= self.loss <= 0.5:
-            raise ValueError(f"loss must lie between 0 and 0.5, not {self.loss}")
         if not 0 <= self.interval <= 60:
             raise ValueError(f"interval must lie between 0 and 60 seconds, not {self.interval}")
         if self.members > MOST_MEMBERS:

@@ -32,6 +32,13 @@ class Impairment:
     delay: float = 0.0
     jitter: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, value in (("loss", self.loss), ("duplication", self.duplication)):
+            if not 0 <= value <= 0.5:
+                raise ValueError(f"{name} must lie between 0 and 0.5, not {value}")
+        if not 0 <= self.delay <= 10 or not 0 <= self.jitter <= 10:
+            raise ValueError(f"delay and jitter must lie between 0 and 10 s, not {self.delay} and {self.jitter}")
+
 
 ROUGH = Impairment(loss=0.2, duplication=0.05, delay=0.05, jitter=0.02)
 """A bad line: one datagram in five is lost, and the others are late and out of order."""

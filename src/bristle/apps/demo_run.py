@@ -47,7 +47,7 @@ class Network:
             near, far = context.Pipe()
             self._start(context.Process(target=work, args=(demo, members, folder, far), daemon=True), far)
             self._pipes.append(near)
-        if demo.loss:
+        if demo.impairment is not None:
             near, far = context.Pipe()
             self._start(context.Process(target=relay, args=(demo, far), daemon=True), far)
             self._relay.append(near)

@@ -85,7 +85,7 @@ class Tally:
         self.began = self.latest = time.time()
         self.peers = [Standing() for _ in range(demo.peers)]
         self.whole = Weights()
-        self.bytes_in = self.retransmissions = 0
+        self.bytes_in = self.retransmissions = self.heads_in = 0
         self._members, self._samples = members, samples_per_class
         self._marks: dict[int, _Measured] = {}
         self._last_row, self._last_at = 0, self.began
@@ -96,6 +96,7 @@ class Tally:
             self.peers[event.peer].bytes_out = event.bytes_out
             self.bytes_in += event.bytes_in
             self.retransmissions += event.retransmissions
+            self.heads_in += event.heads_in
             return None
         weights = self._weights(event)
         self.whole.add(weights)

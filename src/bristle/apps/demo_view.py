@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -19,7 +20,7 @@ from bristle.apps.demo_tally import Standing, Tally
 from bristle.apps.progress import patient_bar
 from bristle.apps.rows import write_rows
 
-BAR = 16
+BAR = 12
 MOST_LINES = 20
 ROWS = "rows.jsonl"
 
@@ -69,7 +70,7 @@ def show(demo: Demo, *, out: Path, json: Path | None = None) -> None:
 
 
 def _about(demo: Demo) -> str:
-    lost = f", through a relay that loses {demo.loss:.0%} of all datagrams" if demo.loss else ""
+    lost = f", behind a relay that loses {demo.impairment.loss:.0%} of all datagrams" if demo.impairment else ""
     return (
         f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, 2 samples a class to learn from and "
         f"10 to test with; {demo.attackers} attackers ({demo.attack}) are members of the same group. Each has its own "
@@ -81,7 +82,7 @@ def _found(network: Network, met: dict[int, int]) -> str:
     demo, ports = network.demo, sorted(port for _, port in network.addresses.values())
     most = demo.members - 1
     said = "everybody found everybody" if min(met.values()) == most else f"each found {min(met.values())} of {most}"
-    how = "a relay's addresses" if demo.loss else "one address"
+    how = "a relay's addresses" if demo.impairment else "one address"
     shown = ", ".join(map(str, ports[:MOST_LINES])) + (" ..." if len(ports) > MOST_LINES else "")
     return f"From {how}, {said}. {demo.members} UDP sockets on 127.0.0.1, ports {shown}."
 
@@ -104,8 +105,10 @@ def _live(tally: Tally) -> Table:
         f"start {tally.whole.attackers:.2%}",
         title_justify="left",
         caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
-    for name in ("", "digits", "iteration", "accuracy", "", "heard", "attackers' weight", "sent"):
+    for name in ("", "digits", "iteration", "accuracy", "", "heard", "attackers", "sent"):
         table.add_column(name, justify="left" if name in ("", "digits") else "right", no_wrap=True)
     for number, peer in enumerate(tally.peers[:MOST_LINES]):
         table.add_row(*_cells(tally, number, peer))
@@ -150,6 +153,12 @@ def _end(
         screen.print("No peer came as far as a row: there is nothing to report.")
         return
     screen.print(_final(demo, tally, rows, compared, ends))
+    screen.print(
+        "attackers: their share of all weight given to received heads. Simulated ones had the same samples, and FedAvg "
+        "the same attack, before the network began to learn.",
+        style="dim",
+        highlight=False,
+    )
     screen.print(_decisions(tally))
     last = rows[-1]
     loss = f", {tally.retransmissions} datagrams sent again" if tally.retransmissions else ""
@@ -167,17 +176,21 @@ def _end(
 
 def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends: dict[str, float]) -> Table:
     last = rows[-1]
-    table = Table(title=f"Accuracy of the benign peers after {last['iteration']} iterations", title_justify="left")
-    for name in ("", "accuracy", "worst peer", "attackers' weight", ""):
-        table.add_column(name, justify="right" if name else "left")
+    table = Table(
+        title=f"Accuracy of the benign peers after {last['iteration']} iterations",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for name in ("", "accuracy", "worst peer", "attackers", ""):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     table.add_row(
-        Text(f"{demo.rule}, on the network", style="bold"),
+        Text(f"{demo.rule} (network)", style="bold"),
         f"{last['accuracy_mean']:.1%}",
         f"{last['accuracy_min']:.1%}",
         f"{tally.whole.attackers:.2%}",
         _bar(last["accuracy_mean"]),
     )
-    names = {"fedavg": "FedAvg, same attack, simulated", "local": "local only, simulated"}
+    names = {"fedavg": "fedavg (simulated)", "local": "local only (simulated)"}
     for rule, name in names.items():
         found = [row for row in compared if row["rule"] == rule and row["iteration"] <= last["iteration"]]
         if found:
@@ -185,12 +198,12 @@ def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends:
             weight = row["weight_malicious"] / ((row["weight_benign"] + row["weight_malicious"]) or 1)
             values = f"{row['accuracy_mean']:.1%}", f"{row['accuracy_min']:.1%}", f"{weight:.2%}"
             table.add_row(name, *values, _bar(row["accuracy_mean"]))
-    table.add_row("oracle: all samples pooled", f"{ends['oracle']:.1%}", "", "", _bar(ends["oracle"]))
+    table.add_row("oracle (samples pooled)", f"{ends['oracle']:.1%}", "", "", _bar(ends["oracle"]))
     return table
 
 
 def _decisions(tally: Tally) -> Table:
-    table = Table(title="What peer 0 decided in its last iteration, and why", title_justify="left")
+    table = Table(title="What peer 0 decided in its last iteration, and why", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("from")
     table.add_column("decision")
     for one in sorted(tally.peers[0].heard, key=tally.number):
@@ -217,7 +230,7 @@ def _report(demo: Demo, rows: list[Row], compared: list[Row], ends: dict[str, fl
             "FedAvg under the same attack and local only, both simulated on the same samples; the oracle",
         ),
         ("Processes", str(demo.processes)),
-        ("Loss", f"{demo.loss:.0%} of all datagrams"),
+        ("Datagrams lost by a relay", f"{demo.impairment.loss if demo.impairment else 0:.0%}"),
         ("Seconds an iteration", f"{rows[-1]['seconds'] / reached[-1]:.2f}"),
     ]
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from bristle import Peer, attacks, rules
 from bristle.apps.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
 from bristle.apps.demo_attackers import Attackers
-from bristle.apps.demo_relay import Impairment, Relay
+from bristle.apps.demo_relay import Relay
 from bristle.arrays import to_numpy
 from bristle.learning.samples import Samples as Held
 from bristle.network import Group, Identity, Limits
@@ -72,6 +72,7 @@ class Finished:
     bytes_out: int
     bytes_in: int
     retransmissions: int
+    heads_in: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ def relay(demo: Demo, pipe: Connection) -> None:
 
 
 async def _relay(demo: Demo, pipe: Connection) -> None:
-    between = Relay(demo.members, Impairment(loss=demo.loss), seed=demo.seed)
+    assert demo.impairment is not None
+    between = Relay(demo.members, demo.impairment, seed=demo.seed)
     pipe.send(Listening({member: tuple(between.known(member)) for member in range(demo.members)}))
     stopped = asyncio.Event()
     _on_command(pipe, lambda _: stopped.set(), stopped.set)
@@ -185,7 +187,7 @@ class _Worker:
             await self._told[Command.STOP].wait()
 
     async def _open(self, population: Population, exits: AsyncExitStack) -> None:
-        if self.benign and self.benign[0] == 0 and not self.demo.loss:
+        if self.benign and self.benign[0] == 0 and self.demo.impairment is None:
             # The only address that everybody else is told of.
             first = await exits.enter_async_context(self._peer(0, population, ()))
             self.peers[0] = first
@@ -224,7 +226,8 @@ class _Worker:
         peer = self.peers[number]
         await peer.run(self.demo.iterations)
         counters = peer.status().counters
-        self.pipe.send(Finished(number, counters["bytes_out"], counters["bytes_in"], counters["retransmissions"]))
+        out, into = counters["bytes_out"], counters["bytes_in"]
+        self.pipe.send(Finished(number, out, into, counters["retransmissions"], counters["heads_in"]))
 
     def _peer(self, number: int, population: Population, known: tuple[Address, ...]) -> Peer:
         folder = self.folder / f"peer-{number}"

@@ -1,0 +1,207 @@
+"""What the network does: real peers on loopback and in network namespaces, measured from outside.
+
+`python benchmarks/network.py` runs all cases, `python benchmarks/network.py mesh rough` some, and prints their tables.
+`--json FILE` adds a row for every run to a file, of which `--tables` makes tables later; `--quick` shrinks it all, to
+see that it works. `benchmarks/peer_cost.py` measures what one peer costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bristle.apps.demo import Demo, digits
+from bristle.apps.demo_relay import ROUGH
+from bristle.apps.demo_run import running
+from bristle.apps.demo_tally import Tally
+from bristle.learning.oracle import train_oracle
+from bristle.network import Group, Identity, Limits, Overlay
+from bristle.peer.wire_size import DATAGRAM, Encoding
+from network_churn import NotPermittedError, churn, enter_own_network
+
+Row = dict[str, Any]
+GOOD = 0.91
+
+
+def network(demo: Demo, *, name: str) -> Row:
+    """Run a network of the demo; return what it reached and what that took."""
+    demo.check()
+    digits()
+    with running(demo) as started:
+        began = time.monotonic()
+        met = started.meet()
+        meeting = time.monotonic() - began
+        tally = Tally(demo, started.members, samples_per_class=2)
+        rows = [row for event in started.learn() if (row := tally.take(event)) is not None]
+    good = next((row for row in rows if row["accuracy_mean"] >= GOOD), None)
+    return {
+        "case": name,
+        "peers": demo.peers,
+        "attackers": demo.attackers,
+        "encoding": demo.encoding,
+        "processes": demo.processes,
+        "seed": demo.seed,
+        "iterations": demo.iterations,
+        "accuracy": rows[-1]["accuracy_mean"],
+        "worst": rows[-1]["accuracy_min"],
+        "attacker_weight": tally.whole.attackers,
+        "heard": tally.heard,
+        "seconds_per_iteration": rows[-1]["seconds"] / demo.iterations,
+        "good_at_iteration": good and good["iteration"],
+        "good_after_s": good and good["seconds"],
+        "neighbours": min(met.values()),
+        "meeting_s": meeting,
+        "bytes_per_head": sum(peer.bytes_out for peer in tally.peers) / max(1, tally.heads_in),
+        "retransmissions": tally.retransmissions,
+        "load": os.getloadavg()[0],
+    }
+
+
+def of_demo(quick: bool, seed: int) -> list[Row]:
+    """Label flippers among peers, as `make demo` has them."""
+    return [network(Demo(seed=seed, **_length(quick)), name="demo")]
+
+
+def of_mesh(quick: bool, seed: int) -> list[Row]:
+    """Peers without attackers: in step, and fast; in one process and in two; with fewer bytes."""
+    mesh = Demo(attackers=0, seed=seed, **_length(quick))
+    cases = [mesh] if quick else [mesh, replace(mesh, processes=2), replace(mesh, encoding="int8")]
+    return [network(case, name="mesh") for case in cases]
+
+
+def of_rough(quick: bool, seed: int) -> list[Row]:
+    """The same peers with and without a bad line between them."""
+    still = Demo(attackers=0, seed=seed, **_length(quick))
+    cases = [replace(still, impairment=ROUGH)] if quick else [still, replace(still, impairment=ROUGH)]
+    return [network(case, name="rough" if case.impairment else "smooth") for case in cases]
+
+
+def of_bytes(quick: bool, seed: int) -> list[Row]:
+    """Send a trained head over a path with small datagrams, as on the internet; count every byte, both ways."""
+    data = digits()
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(data.train_labels), 20 if quick else 100, replace=False)
+    head = np.asarray(train_oracle(data.train[chosen], data.train_labels[chosen], len(data.classes)), np.float32)
+    encodings: tuple[Encoding, ...] = ("float32", "float16", "int8")
+    return [
+        {"case": "bytes", "encoding": encoding, "seed": seed, "bytes_per_head": asyncio.run(_bytes(head, encoding))}
+        for encoding in encodings
+    ]
+
+
+async def _bytes(head: np.ndarray[Any, np.dtype[np.float32]], encoding: Encoding) -> float:
+    group = Group(application="bytes", backbone="any", classes=tuple("0123456789"), features=head.shape[1])
+    limits = Limits(loopback_datagram=DATAGRAM)
+    near = Overlay(identity=Identity.generate(), group=group, limits=limits)
+    await near.start()
+    far = Overlay(identity=Identity.generate(), group=group, limits=limits, known=[near.address])
+    await far.start()
+    try:
+        async with asyncio.timeout(30):
+            while not near.neighbours() or not far.neighbours():
+                await asyncio.sleep(0.01)
+            before, heads = near.counters, 10
+            for iteration in range(heads):
+                near.share(head, iteration=iteration, claims=np.ones(10, np.bool), encoding=encoding)
+                await far.arrival()
+                await near.sent()
+                far.take()
+            after = near.counters
+    finally:
+        await near.stop()
+        await far.stop()
+    return (after.bytes_in + after.bytes_out - before.bytes_in - before.bytes_out) / heads
+
+
+def of_churn(quick: bool, seed: int) -> list[Row]:
+    """Peers that are killed, come back, come late, leave for good, and are parted."""
+    with tempfile.TemporaryDirectory(prefix="bristle-churn-") as folder:
+        return [{"case": "churn", "seed": seed, **churn(Path(folder), quick=quick), "load": os.getloadavg()[0]}]
+
+
+CASES: dict[str, Callable[[bool, int], list[Row]]] = {
+    "demo": of_demo, "mesh": of_mesh, "rough": of_rough, "bytes": of_bytes, "churn": of_churn,
+}  # fmt: skip
+
+
+def _length(quick: bool) -> dict[str, Any]:
+    return {"peers": 5, "iterations": 20, "classes_per_peer": 6} if quick else {}
+
+
+def tables(rows: list[Row]) -> str:
+    """Return medians over seeds, a line for every way to run a case."""
+    machine = (
+        f"{os.cpu_count()} processors shared with other work ({platform.machine()}, Python {sys.version.split()[0]})"
+    )
+    lines = [f"Medians over the runs, on {machine}; load is the system's average over the last minute of each run.", ""]
+    for case in dict.fromkeys(row["case"] for row in rows):
+        of_case = [row for row in rows if row["case"] == case]
+        ways = dict.fromkeys((row.get("encoding"), row.get("processes")) for row in of_case)
+        for encoding, processes in ways:
+            some = [row for row in of_case if (row.get("encoding"), row.get("processes")) == (encoding, processes)]
+            named = [case, encoding, None if processes is None else f"{processes} process{'es' * (processes > 1)}"]
+            lines += [f"**{', '.join(word for word in named if word)}**, {len(some)} runs:", ""]
+            lines += ["| | |", "|---|---|"]
+            for column in some[0]:
+                values = [row[column] for row in some if row[column] is not None]
+                if column not in ("case", "encoding", "processes", "seed") and values:
+                    lines.append(f"| {column.replace('_', ' ')} | {_told(values)} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _told(values: list[Any]) -> str:
+    if isinstance(values[0], bool):
+        return "yes" if all(values) else "no" if not any(values) else "sometimes"
+    middle = median(values)
+    return f"{middle:.4g}" if middle < 10_000 else f"{middle:,.0f}"
+
+
+def main() -> None:
+    """Measure, and write down what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help=f"which, of {', '.join(CASES)}; all unless named")
+    parser.add_argument("--runs", type=int, default=1, help="how often, with another seed each time")
+    parser.add_argument("--quick", action="store_true", help="small, to see that it works")
+    parser.add_argument("--json", type=Path, help="add a row for every run to this file")
+    parser.add_argument("--tables", action="store_true", help="measure nothing; make tables of the file's rows")
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"there is no case {', '.join(sorted(unknown))}; choose from {', '.join(CASES)}")
+    if options.tables:
+        print(tables([json.loads(line) for line in options.json.read_text(encoding="utf-8").splitlines()]))
+        return
+    names = options.cases or list(CASES)
+    if "churn" in names:
+        try:
+            enter_own_network()
+        except NotPermittedError as error:
+            print(f"churn is left out: {error}", file=sys.stderr)
+            names = [name for name in names if name != "churn"]
+    rows = []
+    for seed in range(options.runs):
+        for name in names:
+            for row in CASES[name](options.quick, seed):
+                rows.append(row)
+                print(json.dumps(row), file=sys.stderr, flush=True)
+                if options.json is not None:
+                    with options.json.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+    print(tables(rows) if rows else "")
+
+
+if __name__ == "__main__":
+    main()
