@@ -17,7 +17,7 @@ $(BIN)/python:
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing Bristle (a minute the first time) ..."
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[plots]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -141,33 +141,60 @@ def _length(quick: bool) -> dict[str, Any]:
     return {"peers": 5, "iterations": 20, "classes_per_peer": 6} if quick else {}
 
 
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "accuracy": ("accuracy", "{:.4f}".format),
+    "worst": ("worst peer", "{:.4f}".format),
+    "attacker_weight": ("attackers' weight", "{:.3%}".format),
+    "heard": ("newest heads heard", "{:.0%}".format),
+    "seconds_per_iteration": ("s an iteration", "{:.2f}".format),
+    "good_at_iteration": (f"{GOOD} at iteration", "{:.0f}".format),
+    "good_after_s": ("after s", "{:.1f}".format),
+    "bytes_per_head": ("bytes a head", "{:,.0f}".format),
+    "retransmissions": ("sent again", "{:,.0f}".format),
+    "load": ("load", "{:.1f}".format),
+}
+
+
 def tables(rows: list[Row]) -> str:
-    """Return medians over seeds, a line for every way to run a case."""
+    """Return medians over the runs: a line for every network, and what became of peers that came and went."""
     machine = (
-        f"{os.cpu_count()} processors shared with other work ({platform.machine()}, Python {sys.version.split()[0]})"
+        f"{os.cpu_count()} processors shared with other work, {platform.machine()}, Python {sys.version.split()[0]}"
     )
-    lines = [f"Medians over the runs, on {machine}; load is the system's average over the last minute of each run.", ""]
-    for case in dict.fromkeys(row["case"] for row in rows):
-        of_case = [row for row in rows if row["case"] == case]
-        ways = dict.fromkeys((row.get("encoding"), row.get("processes")) for row in of_case)
-        for encoding, processes in ways:
-            some = [row for row in of_case if (row.get("encoding"), row.get("processes")) == (encoding, processes)]
-            named = [case, encoding, None if processes is None else f"{processes} process{'es' * (processes > 1)}"]
-            lines += [f"**{', '.join(word for word in named if word)}**, {len(some)} runs:", ""]
-            lines += ["| | |", "|---|---|"]
-            for column in some[0]:
-                values = [row[column] for row in some if row[column] is not None]
-                if column not in ("case", "encoding", "processes", "seed") and values:
-                    lines.append(f"| {column.replace('_', ' ')} | {_told(values)} |")
-            lines.append("")
+    lines = [f"Medians over the runs ({machine}). Load is the system's at the end of a run.", ""]
+    networks = [row for row in rows if "heard" in row]
+    if networks:
+        lines += ["| | runs | " + " | ".join(head for head, _ in COLUMNS.values()) + " |"]
+        lines += ["|---" * (len(COLUMNS) + 2) + "|"]
+    for way in dict.fromkeys(map(_way, networks)):
+        some = [row for row in networks if _way(row) == way]
+        cells = [_median([row[column] for row in some], told) for column, (_, told) in COLUMNS.items()]
+        lines.append(f"| {way} | {len(some)} | {' | '.join(cells)} |")
+    for case, columns in (("bytes", ["encoding", "bytes_per_head"]), ("churn", None)):
+        some = [row for row in rows if row["case"] == case]
+        for row in some:
+            shown = columns or [column for column in row if column not in ("case", "seed")]
+            lines += ["", *(f"- {case}: {column.replace('_', ' ')}: {_word(row[column])}" for column in shown)]
     return "\n".join(lines)
 
 
-def _told(values: list[Any]) -> str:
-    if isinstance(values[0], bool):
-        return "yes" if all(values) else "no" if not any(values) else "sometimes"
-    middle = median(values)
-    return f"{middle:.4g}" if middle < 10_000 else f"{middle:,.0f}"
+def _way(row: Row) -> str:
+    told = [row["case"], f"{row['peers']} + {row['attackers']}", row["encoding"], f"{row['processes']} process"]
+    return ", ".join(told) + ("es" if row["processes"] > 1 else "")
+
+
+def _median(values: list[float | None], told: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    return told(median(known)) if len(known) == len(values) else "-"
+
+
+def _word(value: object) -> str:
+    return (
+        ("yes" if value else "no")
+        if isinstance(value, bool)
+        else f"{value:.3f}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def main() -> None:

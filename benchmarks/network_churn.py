@@ -45,6 +45,7 @@ def enter_own_network() -> None:
     if os.environ.get("BRISTLE_NETWORK") == "own":
         _run("mount -t tmpfs none /run")
         Path("/run/netns").mkdir()
+        _run("ip link set lo up")
         return
     for tool in ("unshare", "ip", "mount"):
         if shutil.which(tool) is None:
@@ -172,8 +173,7 @@ class Peers:
 
     def iteration(self, number: int) -> int:
         """Return how far a peer has come."""
-        status = self.status(number)
-        return 0 if status is None else status.iteration
+        return 0 if (status := self.status(number)) is None else status.iteration
 
     def accuracy(self, number: int) -> float:
         """Return what a peer reached when it was last measured."""
