@@ -78,7 +78,7 @@ def demo(
     attack: Annotated[
         str, typer.Option(help="What the attackers send, e.g. label-flip, additive-noise, alie, sybil.")
     ] = "label-flip",
-    rule: Annotated[str, typer.Option(help="What benign peers make of the heads that they receive.")] = "bristle",
+    rule: Annotated[str, typer.Option(help="What benign peers make of the heads that they receive.")] = "bristle-plus",
     classes: Annotated[int, typer.Option(help="Classes that each peer holds, of 10.")] = 4,
     loss: Annotated[float, typer.Option(help="Share of datagrams that a relay between the peers loses.")] = 0.0,
     iterations: Annotated[int, typer.Option(help="How long to learn.")] = 100,
@@ -290,7 +290,7 @@ def peer(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="What to make of received heads: a name, or module:name.", show_default="bristle"),
+        typer.Option(help="What to make of received heads: a name, or module:name.", show_default="bristle-plus"),
     ] = None,
     encoding: Annotated[
         HeadEncoding, typer.Option(help="How numbers are sent: fewer bytes, or more digits.")

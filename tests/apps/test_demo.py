@@ -150,7 +150,7 @@ def test_mistakes_get_one_line(words: list[str], message: str, cache: Path) -> N
 
 
 def test_a_demo_is_a_value() -> None:
-    assert Demo() == Demo(rule="bristle", peers=10, attackers=5)
+    assert Demo() == Demo(rule="bristle-plus", peers=10, attackers=5)
     assert Demo(seed=3).scenario("krum").seed == 3
     assert Demo().holds(8) == "8 9 0 1"
 

@@ -70,7 +70,7 @@ class Demo:
     peers: int = 10
     attackers: int = 5
     attack: str = "label-flip"
-    rule: str = "bristle"
+    rule: str = "bristle-plus"
     classes_per_peer: int = 4
     impairment: Impairment | None = None
     iterations: int = 100

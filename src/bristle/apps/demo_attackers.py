@@ -89,13 +89,13 @@ class Attackers:
             await asyncio.sleep(max(0.0, began + self._interval - time.monotonic()))
             began = time.monotonic()
             self.iteration += 1
-            heads = self._craft()
-            claims = np.ones(self._group.shape[0], dtype=np.bool)
-            for overlay, head in zip(self.overlays, heads, strict=True):
-                overlay.share(head, iteration=self.iteration, claims=claims, encoding=self._encoding)
+            heads, claims = self._craft()
+            for overlay, head, claimed in zip(self.overlays, heads, claims, strict=True):
+                overlay.share(head, iteration=self.iteration, claims=claimed, encoding=self._encoding)
                 await asyncio.sleep(0)
 
-    def _craft(self) -> npt.NDArray[np.float32]:
+    def _craft(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool]]:
+        """Return what each attacker sends, and which classes it claims."""
         for overlay in self.overlays:
             for received in overlay.take():
                 if received.sender not in self.key_ids:
@@ -108,7 +108,7 @@ class Attackers:
         view = View(own=self._trained.head, iteration=self.iteration, total=self._total, inbox=inbox, sent=self._sent)
         heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(_CRAFT, view.own[0].size))
         self._sent = heads
-        return heads
+        return heads, self._attack.claims(view.seen_by(self._attack.knows))
 
     def _train(self) -> None:
         samples = self._samples
