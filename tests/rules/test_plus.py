@@ -48,6 +48,7 @@ def cosine(a: Any, b: Any) -> float:
 
 def test_a_foreign_row_comes_from_those_who_claim_it() -> None:
     scene = Scene()
+    scene.claims[4:, 0] = True
     decision = scene.decide()
     shares = decision.weights[:, FOREIGN]
     assert (shares[:4] > 0.1).all()
@@ -99,10 +100,18 @@ def test_reliable_hearsay_decides_between_owners_who_disagree() -> None:
     scene = Scene(senders=9)
     scene.claims[:] = False
     scene.claims[:4, FOREIGN] = True
+    scene.claims[4:, 0] = True
     scene.received[2:4, FOREIGN] = scene.truth[0]  # two against two
     decision = scene.decide()
     assert (decision.weights[:2, FOREIGN] > 0.1).all()
     assert (decision.weights[2:, FOREIGN] == 0).all()
+
+
+def test_silent_senders_are_heard_beside_those_who_claim() -> None:
+    scene = Scene(senders=7)
+    shares = scene.decide().weights[:, FOREIGN]
+    assert (shares[:4] > 0.1).all()
+    assert (shares[4:] > 0.1).all()
 
 
 def test_where_nobody_claims_a_class_the_majority_of_good_senders_is_heard() -> None:
@@ -171,13 +180,13 @@ def test_no_row_is_louder_than_the_own_ones_allow(seed: int, loud: list[float], 
     assert (norms[:, 2:, 1:] <= LOUDEST * rms(norms)[:, None, :1] * (1 + 1e-9)).all()
 
 
-def plain_majority(cosines: Any, first: list[int], second: list[int]) -> list[bool]:
+def plain_majority(cosines: Any, norms: Any, first: list[int], second: list[int]) -> list[bool]:
     """Step by step for one class, as the documentation tells it; every row is there."""
     n = len(cosines)
     votes = [1.0 if i in first else 0.5 if i in second else 0.0 for i in range(n)]
     support = [sum(votes[j] for j in range(n) if cosines[i][j] >= SAME_CLASS) if votes[i] else -1.0 for i in range(n)]
     likeness = [sum(votes[j] * cosines[i][j] for j in range(n)) for i in range(n)]
-    speaker = max(range(n), key=lambda i: (support[i], likeness[i]))
+    speaker = max(range(n), key=lambda i: (support[i], round(likeness[i], 6), round(cosines[i][0], 6), norms[i]))
     if support[speaker] <= sum(votes) / 2:
         return [False] * n
     voters = first or second
@@ -198,9 +207,8 @@ def test_the_majority_is_what_the_documentation_says(seed: int, n: int, noise: f
     kind[0] = 2
     first, second = kind == 1, kind == 2
     found = majority(np, rows, first[None, None], second[None, None])[0, 0]
-    expected = plain_majority(
-        rows.cosines[0, 0].tolist(), np.flatnonzero(first).tolist(), np.flatnonzero(second).tolist()
-    )
+    voters, echoes = np.flatnonzero(first).tolist(), np.flatnonzero(second).tolist()
+    expected = plain_majority(rows.cosines[0, 0].tolist(), rows.norms[0, 0].tolist(), voters, echoes)
     assert found.tolist() == expected
 
 

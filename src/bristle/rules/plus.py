@@ -23,8 +23,9 @@ class PlusIntegrator(Integrator):
     Familiar rows are weighed as in `Integrator`. For a foreign class c, `claims` tell whose row is first-hand. A sender
     that claims classes which the receiver can test and is far behind on them (the paper's foreign weight, over them,
     is 0) is refused. First-hand rows of all others have weight max(w_mc, 1), if they are with the majority of those
-    who should know (`majority`). Where no first-hand row is, the others that are count as in the paper. a_mc ≤ 1 keeps
-    received rows from being louder than the own ones (`volume`).
+    who should know (`majority`); rows of senders that claim nothing count as in the paper, if they are with it too, and
+    those of classes that their sender does not claim only for want of others. a_mc ≤ 1 keeps received rows from being
+    louder than the own ones (`volume`).
 
     Assumes that the honest owners of a class whom the receiver hears outnumber those who lie about it. Without claims
     it is the paper's rule with a vote among all senders that do well. No f, no history. O(n T d + n² d).
@@ -51,11 +52,13 @@ class PlusIntegrator(Integrator):
         rows = Rows.of(inbox)
         factors = xp.permute_dims(volume(xp, rows, known), (0, 2, 1))
         first_hand = claims & ~refused[:, :, None]
-        # Hearsay counts from those whose hearsay can be checked, and is right.
+        # Hearsay counts from those whose hearsay can be checked and is right; who claims nothing may speak first-hand.
         reliable = xp.any(known[:, None, :] & ~claims, axis=-1) & ~self._too_much(xp, behind)
+        silent = ~xp.any(claims, axis=-1)
+        reliable = reliable | silent
         second_hand = (tested > 0) & ~first_hand & reliable[:, :, None]
         agreeing = _with_majority(xp, rows, first_hand, second_hand)
-        weights = xp.where(known[:, None, :], tested, _foreign_weights(xp, tested, first_hand, agreeing))
+        weights = xp.where(known[:, None, :], tested, _foreign_weights(xp, tested, first_hand, silent, agreeing))
         testable = xp.any(known, axis=-1)
         weights = xp.where(testable[:, None, None], weights, xp.zeros_like(weights))
         shares = weights / (1 + xp.sum(weights, axis=1, keepdims=True))
@@ -77,8 +80,8 @@ class BristlePlus(Bristle):
     r"""x' = integrate(own, prioritise(received), claims): `Bristle` with foreign rows from first hand, by majority.
 
     The stages of Verbraeken, de Vos and Pouwelse, "Bristle", 2021, with `PlusIntegrator` as the second. Needs data, as
-    `Bristle` does; `claims` say which classes each sender trains and tests itself, and who will not say so is heard
-    on foreign classes only where no owner is. Any number of attackers that can be told by testing; of those that
+    `Bristle` does; `claims` say which classes each sender trains and tests itself, and who will not say so
+    has half a vote on foreign classes. Any number of attackers that can be told by testing; of those that
     cannot, fewer than honest owners of each class. O(n d) for the distances, O(β T d + β² d) for the rest.
 
     Parameters
@@ -115,9 +118,11 @@ def _with_majority(xp: Any, rows: Rows, first_hand: Array, second_hand: Array) -
     return xp.permute_dims(majority(xp, rows, voters, echoes), (0, 2, 1))[:, 1:, :]
 
 
-def _foreign_weights(xp: Any, tested: Array, first_hand: Array, agreeing: Array) -> Array:
-    """Weigh rows of foreign classes [B, M, C]: first-hand ones that agree, or else, as in the paper, the others."""
+def _foreign_weights(xp: Any, tested: Array, first_hand: Array, silent: Array, agreeing: Array) -> Array:
+    """Weigh rows of foreign classes that agree [B, M, C]: first-hand and silent senders', for want of them all."""
     nothing = xp.zeros_like(tested)
-    enough = xp.any(first_hand & agreeing, axis=1, keepdims=True)
+    heard = first_hand | silent[:, :, None]
+    enough = xp.any(heard & agreeing & (first_hand | (tested > 0)), axis=1, keepdims=True)
     at_least = xp.where(tested > 1, tested, xp.ones_like(tested))
-    return xp.where(agreeing, xp.where(first_hand, at_least, xp.where(enough, nothing, tested)), nothing)
+    weights = xp.where(first_hand, at_least, xp.where(heard | ~enough, tested, nothing))
+    return xp.where(agreeing, weights, nothing)
