@@ -216,6 +216,13 @@ class ArrayInbox(Inbox):
         models = xp.permute_dims(self._rows(self.models), (0, 2, 1, 3))
         return xp.reshape(own + (by_class @ models)[:, :, 0, :], (batch, width))
 
+    def row_products(self) -> Array:
+        """Inner products of the rows of each class: all classes at once."""
+        xp = self.xp
+        rows = self._rows(xp.concat([self.own[:, None, :], self.models], axis=1))
+        rows = xp.permute_dims(rows - xp.mean(rows, axis=-1, keepdims=True), (0, 2, 1, 3))
+        return rows @ xp.matrix_transpose(rows)
+
     def mixtures(self, matrix: Array) -> Array:
         """Write mixtures of the heads out."""
         return mixtures_of(self.xp, matrix, self.own, self.models)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bristle.arrays import Array
-from bristle.learning.metrics import f1_scores, predict, samples_per_class
+from bristle.learning.metrics import f1_scores, samples_per_class
 from bristle.rules.bristle import Bristle
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason
@@ -42,7 +42,7 @@ class PlusIntegrator(Integrator):
         if evaluation is None or evaluation.labels.shape[1] == 0:
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
         known = samples_per_class(evaluation.labels, inbox.classes, own.dtype) >= self.kappa
-        predictions = predict(inbox.logits(evaluation.features))
+        predictions = inbox.predictions(evaluation.features)
         f1 = f1_scores(predictions, evaluation.labels[:, None, :], inbox.classes, own.dtype)
         tested, certainty = self.weigh(xp, f1, known)
         claims = xp.zeros(tested.shape, dtype=xp.bool, device=own.device) if task.claims is None else task.claims
