@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 try:
@@ -218,8 +219,9 @@ def _handle(style: Style) -> Line2D:
 def _legend_columns(labels: list[str], width: float) -> int:
     """Return how many columns fit, at what a letter and the bit of line before it take."""
     for columns in range(len(labels), 1, -1):
-        rows = math.ceil(len(labels) / columns)
-        widest = [max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows)]
+        rows, longer = divmod(len(labels), columns)  # The first columns have one label more than the others.
+        starts = [at * rows + min(at, longer) for at in range(columns + 1)]
+        widest = [max(map(len, labels[start:stop])) for start, stop in pairwise(starts)]
         if sum(0.066 * letters + 0.6 for letters in widest) <= width:
             return columns
     return 1
