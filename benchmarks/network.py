@@ -85,6 +85,8 @@ def of_mesh(quick: bool, seed: int) -> list[Row]:
 def of_rough(quick: bool, seed: int) -> list[Row]:
     """The same peers with and without a bad line between them."""
     still = Demo(attackers=0, seed=seed, **_length(quick))
+    if quick:
+        still = replace(still, iterations=2 * still.iterations)  # It takes longer to learn as much.
     cases = [replace(still, impairment=ROUGH)] if quick else [still, replace(still, impairment=ROUGH)]
     return [network(case, name="rough" if case.impairment else "smooth") for case in cases]
 
