@@ -30,7 +30,7 @@ TRAINING_IMAGES = 12_000
 EVALUATE_EVERY = 5
 ROW_EVERY = 10
 PROCESSES = 1
-"""Worker processes unless said otherwise: a second one is no quicker on two cores, and peers keep step less well."""
+"""Worker processes unless said otherwise. On two busy cores a second one did not pay: see docs/network.md."""
 
 COMPARED = 300
 """Iterations of the simulated worlds at most: the paper's runs are that long, and nobody waits for longer ones."""
