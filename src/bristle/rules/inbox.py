@@ -91,13 +91,10 @@ class Inbox(ABC):
 
     def row_products(self) -> Array:
         """Inner products [B, C, n, n] of the rows of each class, about each row's own mean."""
-        xp, depth = self.xp, self.own.shape[1] // self.classes
-        by_class = []
-        for start in range(0, self.own.shape[1], depth):
-            rows = xp.stack(self.rows(start, start + depth), axis=1)
-            rows = rows - xp.mean(rows, axis=-1, keepdims=True)
-            by_class.append(rows @ xp.matrix_transpose(rows))
-        return xp.stack(by_class, axis=1)
+        xp = self.xp
+        heads = self._rows(xp.stack(self.rows(0, self.own.shape[1]), axis=1))
+        by_class = xp.permute_dims(heads - xp.mean(heads, axis=-1, keepdims=True), (0, 2, 1, 3))
+        return by_class @ xp.matrix_transpose(by_class)
 
     def mixed(self, matrix: Array) -> Inbox:
         """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
