@@ -53,7 +53,7 @@ def test_a_real_network_learns_among_attackers(tmp_path: Path, cache: Path) -> N
     assert last["seconds"] >= 29 * 0.3, "the interval between iterations is kept"
     assert "everybody found everybody. 7 UDP sockets" in done.stderr
     assert "iteration   30: accuracy" in done.stderr
-    for word in ("bristle (network)", "fedavg (simulated)", "local only", "oracle", "tested and rejected"):
+    for word in ("bristle-plus (network)", "fedavg (simulated)", "local only", "oracle", "tested and rejected"):
         assert word in done.stdout
     everything = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
     ends = {row["rule"]: row["accuracy_mean"] for row in everything if row["iteration"] == 30}

@@ -33,7 +33,7 @@ def test_every_figure_of_the_paper_is_there() -> None:
         ("non-iid", [(10, 0, "none", 10, 2, None), (10, 0, "none", 4, 2, None)]),
         ("byzantine-non-iid", [(10, 5, attack, 4, 2, None) for attack in FOUR]),
         ("samples", [(10, 5, attack, 4, 10, None) for attack in FOUR]),
-        ("byzantine-iid", [(p, a, attack, 10, 2, None) for p, a in ((7, 3), (5, 5)) for attack in FOUR]),
+        ("byzantine-iid", [(5, 5, attack, 10, 2, None) for attack in FOUR]),
         ("attackers", [(p, a, "label-flip", 4, 2, None) for p, a in ((9, 1), (10, 5), (10, 10), (10, 24))]),
         ("degree", [(10, 5, "label-flip", classes, 2, None) for classes in (2, 4, 6)]),
         ("connection-ratio", [(100, count, "label-flip", 4, 2, count) for count in (2, 5)]),

@@ -188,10 +188,11 @@ class Outgoing:
             self.path.lost(now)
 
     def _send_again(self, units: list[int]) -> None:
-        for unit in reversed(units):
+        for unit in units:
             del self._on_their_way[unit]
-            self._waiting.appendleft(unit)
             self._sent_again.add(unit)
+        # In order, the manifest first: without it the receiver has no room for more than a few pieces.
+        self._waiting = deque(sorted((*units, *self._waiting)))
 
     def _back_off(self) -> int:
         """Return how many timeouts to wait: at first a probe or its answer may have got lost, then nobody is there."""
