@@ -25,10 +25,12 @@ def test_statistics_are_those_of_the_heads_that_are_there(seed: int, share: floa
         np.testing.assert_array_equal(offsets[i, present[i]], there - point[i])
 
 
-def test_one_more_head_comes_first() -> None:
-    honest = Honest(np.zeros((2, 3, 4)), np.zeros((2, 3), dtype=bool)).including(np.ones((2, 4)))
-    assert honest.heads[:, :, 0].tolist() == [[1, 0, 0, 0]] * 2
-    assert honest.present.tolist() == [[True, False, False, False]] * 2
+def test_one_more_head_counts_as_much_as_each() -> None:
+    present = np.array([[True, True, False], [False, False, False]])
+    heads = np.where(present[:, :, None], np.arange(24.0).reshape(2, 3, 4), 0)
+    with_one = Honest(heads, present).mean_with(np.ones((2, 4)))
+    assert np.allclose(with_one[0], (heads[0, 0] + heads[0, 1] + 1) / 3)
+    assert np.allclose(with_one[1], 1)
 
 
 def test_no_heads_have_a_mean_of_zero() -> None:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from bristle.arrays import Array, squared_norms
+from bristle.arrays import Array
 from bristle.attacks.attack import required
 from bristle.attacks.honest import AgainstHonest, Honest
 from bristle.attacks.scene import flatten
@@ -16,6 +16,8 @@ from bristle.rules.krum import Krum
 from bristle.rules.parameters import check_count, check_positive, check_share
 
 Change = Literal["training", "neighbours"]
+AT_ONCE = 4
+"""How many lengths Krum is asked about at once: the search seldom needs more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class Fang(AgainstHonest):
         victim = flatten(xp, required(view.victim, "victim", self))
         change = flatten(xp, required(view.update, "update", self))
         if self.change == "neighbours":
-            change = honest.including(victim).mean - victim
+            change = honest.mean_with(victim) - victim
         return self.push(honest, victim, -change if self.along else change, draws, view.own.shape[1])
 
 
@@ -176,36 +178,47 @@ class FangKrum(Fang):
 
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
         """Go as far as Krum lets itself be led."""
-        xp, benign = honest.xp, honest.including(victim)
+        xp, mean = honest.xp, honest.mean_with(victim)
         direction = -xp.sign(change)
-        length = self._largest(benign, direction, attackers)[:, None]
-        chosen = (benign.mean + length * direction)[:, None, :]
+        length = self._largest(honest, victim, mean, direction, attackers)[:, None]
+        chosen = (mean + length * direction)[:, None, :]
         if draws is None or attackers == 1:
             return xp.broadcast_to(chosen, (chosen.shape[0], attackers, chosen.shape[2]))
         offsets = (2 * flatten(xp, draws)[:, 1:, :] - 1) * (self.epsilon * length)[:, :, None]
         return xp.concat([chosen, chosen + offsets], axis=1)
 
-    def _largest(self, benign: Honest, direction: Array, attackers: int) -> Array:
+    def _largest(self, honest: Honest, victim: Array, mean: Array, direction: Array, attackers: int) -> Array:
         """Return the largest λ [B] on the way down by halves that Krum falls for."""
-        xp = benign.xp
+        xp = honest.xp
         f = attackers if self.f is None else self.f
-        offsets = benign.about(benign.mean)
-        points = _coordinates(xp, _products(xp, offsets, direction))
-        victim, heads, way = points[:, :1, :], points[:, 1:-1, None, :], points[:, -1, :]
-        supporters = xp.ones_like(points[:, :1, 0]) > 0
-        mask = xp.concat([benign.present[:, 1:], *[supporters] * attackers], axis=1)
+        products = _products(xp, honest.about(mean), victim - mean, direction)
+        length = _start(xp, products, honest.count + 1, attackers, f)
+        points = _coordinates(xp, products)
+        heads, own, way = points[:, None, :-2, None, :], points[:, None, -2:-1, :], points[:, -1, :]
+        count, models = heads.shape[0], heads.shape[2]
+        steps = xp.astype(xp.arange(AT_ONCE, device=length.device), length.dtype)
+        halves = xp.pow(xp.full_like(steps, 2.0), -steps)
 
-        def falls_for(length: Array) -> Array:
-            crafted = (length[:, None] * way)[:, None, None, :]
-            decision = Krum(f=f)(victim, xp.concat([heads, *[crafted] * attackers], axis=1), mask=mask)
-            return xp.any(decision.reasons[:, heads.shape[1] :] == int(Reason.KEPT), axis=-1)
+        def every(values: Array) -> Array:
+            return xp.broadcast_to(values, (count, AT_ONCE, *values.shape[2:]))
 
-        length = _start(benign, offsets, direction, attackers, f)
-        searching = (length >= self.threshold) & ~falls_for(length)
-        while bool(xp.any(searching)):
-            length = xp.where(searching, length / 2, length)
-            searching = searching & (length >= self.threshold) & ~falls_for(length)
-        return length
+        present = every(xp.concat([honest.present, xp.ones_like(honest.present[:, :1])], axis=1)[:, None, :])
+        mask = xp.concat([present[:, :, :-1], *[present[:, :, -1:]] * attackers], axis=2)
+
+        def falls_for(lengths: Array) -> Array:
+            crafted = (lengths[:, :, None] * way[:, None, :])[:, :, None, None, :]
+            received = xp.concat([every(heads), *[crafted] * attackers], axis=2)
+            decision = Krum(f=f)(every(own), received, mask=mask)
+            return xp.any(decision.reasons[:, :, models:] == int(Reason.KEPT), axis=-1)
+
+        while True:
+            lengths = length[:, None] * halves
+            ends = falls_for(lengths) | (lengths < self.threshold)
+            first = xp.argmax(xp.astype(ends, xp.int64), axis=-1)
+            found = xp.any(ends, axis=-1)
+            length = xp.where(found, xp.take_along_axis(lengths, first[:, None], axis=1)[:, 0], length * halves[-1] / 2)
+            if bool(xp.all(found)):
+                return length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,12 +247,11 @@ class FangKrumAlong(FangKrum):
         return True
 
 
-def _start(benign: Honest, offsets: Array, direction: Array, attackers: int, f: int) -> Array:
+def _start(xp: Any, products: Array, count: Array, attackers: int, f: int) -> Array:
     """Return a λ [B] beyond which no head that K attackers send can have the best Krum score."""
-    xp = benign.xp
-    radius = xp.sqrt(xp.max(squared_norms(xp, offsets), axis=-1))
-    norm = xp.sqrt(squared_norms(xp, direction))
-    neighbours = benign.count + (attackers - f - 2)
+    squares = xp.linalg.diagonal(products)
+    radius, norm = xp.sqrt(xp.max(squares[:, :-1], axis=-1)), xp.sqrt(squares[:, -1])
+    neighbours = count + (attackers - f - 2)
     others = neighbours - (attackers - 1)
     neighbours = xp.where(neighbours > 1, neighbours, xp.ones_like(neighbours))
     others = xp.where(others > 1, others, xp.ones_like(others))
@@ -247,13 +259,13 @@ def _start(benign: Honest, offsets: Array, direction: Array, attackers: int, f: 
     return xp.where(norm > 0, length / xp.where(norm > 0, norm, xp.ones_like(norm)), xp.zeros_like(norm))
 
 
-def _products(xp: Any, vectors: Array, last: Array) -> Array:
-    """Return the inner products [B, n + 1, n + 1] of `vectors` [B, n, F] and one more [B, F], without copying them."""
-    among = vectors @ xp.matrix_transpose(vectors)
-    across = vectors @ last[:, :, None]
-    corner = squared_norms(xp, last)[:, None, None]
-    below = xp.concat([xp.matrix_transpose(across), corner], axis=2)
-    return xp.concat([xp.concat([among, across], axis=2), below], axis=1)
+def _products(xp: Any, vectors: Array, *others: Array) -> Array:
+    """Return the inner products [B, n + m, n + m] of `vectors` [B, n, F] and m more [B, F], without copying the n."""
+    more = xp.stack(others, axis=1)
+    across = vectors @ xp.matrix_transpose(more)
+    above = xp.concat([vectors @ xp.matrix_transpose(vectors), across], axis=2)
+    below = xp.concat([xp.matrix_transpose(across), more @ xp.matrix_transpose(more)], axis=2)
+    return xp.concat([above, below], axis=1)
 
 
 def _coordinates(xp: Any, products: Array) -> Array:

@@ -46,6 +46,11 @@ class Honest:
         xp, offsets = self.xp, self.heads - point[:, None, :]
         return offsets if self._complete else xp.where(self.present[:, :, None], offsets, xp.zeros_like(offsets))
 
+    def mean_with(self, head: Array) -> Array:
+        """Return the mean [B, F] of these heads and one more [B, F]."""
+        count = self.count[:, None]
+        return self.mean * (count / (count + 1)) + head / (count + 1)
+
     def extremes(self) -> tuple[Array, Array]:
         """Return the smallest and the largest value of each coordinate [B, F]; zero where there are no heads."""
         xp = self.xp
@@ -54,12 +59,6 @@ class Honest:
         there = (self.present | (self.count == 0)[:, None])[:, :, None]
         far = xp.full_like(self.heads, xp.inf)
         return xp.min(xp.where(there, self.heads, far), axis=1), xp.max(xp.where(there, self.heads, -far), axis=1)
-
-    def including(self, head: Array) -> Honest:
-        """Return these heads with one more [B, F] in front."""
-        xp = self.xp
-        there = xp.ones_like(self.present[:, :1])
-        return Honest(xp.concat([head[:, None, :], self.heads], axis=1), xp.concat([there, self.present], axis=1))
 
     @cached_property
     def _complete(self) -> bool:

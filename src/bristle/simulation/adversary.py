@@ -119,7 +119,7 @@ class Adversary:
         if self._count and not self._per_victim:
             own = self.trained.head
             view = View(own=own, iteration=scene.iteration, total=self._scenario.iterations, sent=self._sent)
-            self._shared = self._sent = self._send(view, np.arange(1))
+            self._shared = self._sent = self._send(view)
             self._claims = self._attack.claims(view.seen_by(self._attack.knows))
 
     def inbox(self, scene: Scene, rows: Integers | None) -> tuple[Pool, Array | None]:
@@ -189,7 +189,7 @@ class Adversary:
             testable=None if self._testable is None else rows_of(self._testable, rows),
             sent=None if self._before is None else rows_of(self._before, rows),
         )
-        sent = self._send(view, victims)
+        sent = self._send(view)
         self._claims = self._attack.claims(view.seen_by(self._attack.knows))
         if rows is not None and self._sent is None:
             self._sent = xp.broadcast_to(own, (self._scenario.peers, *own.shape))
@@ -200,11 +200,14 @@ class Adversary:
         drawn = draw(self._scenario.seed, Stream.BATCHES, who, iteration, int(held.labels.shape[-1]))
         return from_numpy(drawn.astype(np.float32), like=held.features)
 
-    def _send(self, view: View, keys: Integers) -> Array:
+    def _send(self, view: View) -> Array:
         if not self._attack.samples:
             return self._attack(view)
-        drawn = draw_many(self._scenario.seed, Stream.ATTACK, keys, view.iteration, prod(self.trained.head.shape))
-        return self._attack(view, rng=from_numpy(drawn.reshape(view.own.shape), like=view.own))
+        # An attacker draws once for all victims: each of them sees what it would if it had been drawn for it alone.
+        shape = self.trained.head.shape
+        drawn = draw_many(self._scenario.seed, Stream.ATTACK, np.arange(1), view.iteration, prod(shape))
+        uniforms = from_numpy(drawn.reshape(shape), like=view.own)
+        return self._attack(view, rng=namespace(view.own).broadcast_to(uniforms, view.own.shape))
 
     def state(self) -> dict[str, Array]:
         """Return all that changes, by name."""

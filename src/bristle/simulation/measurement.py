@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays import block_bytes, namespace, to_numpy
+from bristle.simulation.guesses import Guesses
 from bristle.simulation.world import Round, World
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -40,9 +41,15 @@ class Measurement:
     bytes_sent: np.ndarray[Any, np.dtype[np.int64]]
 
 
-def measure(world: World, latest: Round) -> Measurement:
+def guesses_for(world: World) -> Guesses | None:
+    """Return what speeds up the measurements of a world, if there is something: give it to each of them."""
+    test = world.data.test
+    return Guesses(test) if isinstance(test, np.ndarray) and test.dtype == np.float32 else None
+
+
+def measure(world: World, latest: Round, *, guesses: Guesses | None = None) -> Measurement:
     """Measure a world after an iteration."""
-    hits, predicted, real = _counts(world)
+    hits, predicted, real = _counts(world) if guesses is None else _counted(world, guesses)
     both = predicted + real
     benign, malicious = _weights(world, latest)
     return Measurement(
@@ -64,6 +71,19 @@ def _weights(world: World, latest: Round) -> tuple[float, float]:
     malicious = float(shares[latest.senders >= world.scenario.peers].sum())
     total = receivers * classes
     return (float(shares.sum()) - malicious) / total, malicious / total
+
+
+def _counted(world: World, guesses: Guesses) -> tuple[Any, Any, Any]:
+    """Return what `_counts` does, from predictions."""
+    heads, labels = to_numpy(world.heads), to_numpy(world.data.test_labels)
+    peers, classes, _ = heads.shape
+    hits = np.zeros((peers, classes), dtype=np.int64)
+    predicted = np.zeros((peers, classes), dtype=np.int64)
+    for start, guess in guesses.blocks(heads):
+        for peer, guessed in enumerate(guess, start):
+            predicted[peer] = np.bincount(guessed, minlength=classes)
+            hits[peer] = np.bincount(guessed[guessed == labels], minlength=classes)
+    return hits, predicted, np.bincount(labels, minlength=classes)
 
 
 def _counts(world: World) -> tuple[Any, Any, Any]:

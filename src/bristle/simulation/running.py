@@ -11,7 +11,7 @@ from typing import TypeVar
 from bristle.rules.parameters import check_count
 from bristle.simulation import checkpoint as checkpoints
 from bristle.simulation.features import FeatureData
-from bristle.simulation.measurement import Measurement, measure
+from bristle.simulation.measurement import Measurement, guesses_for, measure
 from bristle.simulation.results import Results, Row, row_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import Round, World
@@ -87,6 +87,7 @@ def run(
         rows = checkpoints.load(checkpoint, world, identity=identity)
     for row in rows:
         _tell(watch.row, row)
+    guesses = guesses_for(world)
     saved = time.monotonic()
     while world.iteration < scenario.iterations:
         if watch.stop is not None and watch.stop():
@@ -96,7 +97,7 @@ def run(
         latest = world.advance(weigh=evaluates or watch.decisions is not None)
         _tell(watch.decisions, latest)
         if evaluates:
-            measured = measure(world, latest)
+            measured = measure(world, latest, guesses=guesses)
             if watch.measurement is not None:
                 watch.measurement(world.iteration, measured)
             rows.append(row_of(world, measured, figure=figure))

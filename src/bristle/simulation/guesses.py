@@ -1,0 +1,134 @@
+"""Which class each of many heads predicts for each test sample, without multiplying all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Wide = np.ndarray[Any, np.dtype[np.float64]]
+Booleans = np.ndarray[Any, np.dtype[np.bool]]
+Classes = np.ndarray[Any, np.dtype[np.int64]]
+
+TOGETHER = 10
+"""How many heads are multiplied at once: enough for a quick product, whose results stay in the cache."""
+TRIAL = 500
+"""On how many samples it is tried whether the others help."""
+RENEWED = 0.2
+"""The share of samples in doubt from which a new center is tried."""
+WORTHWHILE = 0.5
+"""The share of samples in doubt from which a whole product is quicker."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Center:
+    """What some heads have in common [C, D], the class it predicts for each sample [N], and its lead [N]."""
+
+    head: Floats
+    guess: Classes
+    lead: Floats
+
+
+class Guesses:
+    """The predictions argmax_c w_c · x of many heads for one test set.
+
+    Where a head w prefers class a for x by more than max_c ‖δ_a - δ_c‖ ‖x‖, the head w + δ predicts a as well (Cauchy
+    and Schwarz). Peers that learn together have heads that differ little, and that move little from one call to the
+    next: so most samples are settled by the mean of some heads, of now or of an earlier call, and only the rest are
+    multiplied. What lies within the rounding of 32 bits is decided in 64, and equals there go to the first class: the
+    answer does not depend on how it was found.
+
+    Parameters
+    ----------
+    test : array [N, D]
+        The test samples.
+    """
+
+    def __init__(self, test: Floats) -> None:
+        self._test = test
+        self._norms = np.sqrt(np.einsum("nd,nd->n", test, test, dtype=np.float64))
+        self._centers: dict[int, _Center] = {}
+
+    def of(self, heads: Floats) -> Classes:
+        """Return the classes [P, N] that heads [P, C, D] predict."""
+        found = [guess for _, guess in self.blocks(heads)]
+        return np.concatenate(found) if found else np.empty((0, len(self._test)), dtype=np.int64)
+
+    def blocks(self, heads: Floats) -> Iterator[tuple[int, Classes]]:
+        """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the number of the first of them."""
+        for start in range(0, len(heads), TOGETHER):
+            yield start, self._block(start, heads[start : start + TOGETHER])
+
+    def _block(self, start: int, heads: Floats) -> Classes:
+        center = self._centers.get(start)
+        doubtful = None if center is None else self._doubtful(center, heads)
+        if doubtful is None or doubtful.mean() > RENEWED:
+            mean = heads.mean(axis=0)
+            if self._doubtful(self._center(mean, slice(TRIAL)), heads).mean() > WORTHWHILE:
+                return _predict(heads, self._test, self._norms)[0]
+            self._centers[start] = center = self._center(mean, slice(None))
+            doubtful = self._doubtful(center, heads)
+        assert center is not None
+        guess = np.repeat(center.guess[None], len(heads), axis=0)
+        rows = np.flatnonzero(doubtful)
+        guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
+        return guess
+
+    def _center(self, head: Floats, part: slice) -> _Center:
+        (guess,), (lead,) = _predict(head[None], self._test[part], self._norms[part])
+        return _Center(head, guess, lead)
+
+    def _doubtful(self, center: _Center, heads: Floats) -> Booleans:
+        """Tell for which samples [N] one of the heads might predict something else than their center."""
+        reach = _reach(heads - center.head)
+        found: Booleans = center.lead <= reach[center.guess] * self._norms[: len(center.lead)]
+        return found
+
+
+def _reach(change: Floats) -> Wide:
+    """Return the furthest [C] that the output of any other class can come nearer to that of a class, for ‖x‖ = 1."""
+    wide = change.astype(np.float64)
+    products = wide @ wide.swapaxes(1, 2)
+    squares = np.diagonal(products, axis1=1, axis2=2)
+    apart = squares[:, :, None] + squares[:, None, :] - 2 * products
+    # A little more than it is, for the rounding of this very sum.
+    furthest: Wide = np.sqrt(np.maximum(apart, 0).max(axis=(0, 2)) + 1e-9 * squares.max())
+    return furthest
+
+
+def _predict(heads: Floats, test: Floats, norms: Wide) -> tuple[Classes, Floats]:
+    """Return the predictions [P, n] and by how much each is at least ahead of other classes [P, n]."""
+    peers, classes, depth = heads.shape
+    outputs = (heads.reshape(-1, depth) @ test.T).reshape(peers, classes, len(test))
+    guess, lead = _best(outputs)
+    # A sum of D products is off by at most D eps / 2 times the norms; two of them are compared.
+    loudest = np.sqrt(np.einsum("pcd,pcd->pc", heads, heads, dtype=np.float64).max(axis=1, keepdims=True))
+    lead -= (depth * np.finfo(np.float32).eps * loudest * norms).astype(np.float32)
+    _settle(heads, test, guess, lead)
+    return guess, lead
+
+
+def _best(outputs: Floats) -> tuple[Classes, Floats]:
+    """Return the class [P, n] with the largest of outputs [P, C, n], and its lead over the second."""
+    first = outputs[:, 0, :].copy()
+    second = np.full_like(first, -np.inf)
+    guess = np.zeros(first.shape, dtype=np.int64)
+    for place in range(1, outputs.shape[1]):
+        other = outputs[:, place, :]
+        np.copyto(guess, place, where=other > first)
+        np.maximum(second, np.minimum(first, other), out=second)
+        np.maximum(first, other, out=first)
+    return guess, first - second
+
+
+def _settle(heads: Floats, test: Floats, guess: Classes, lead: Floats) -> None:
+    """Decide in 64 bits what 32 leave open."""
+    peers, samples = np.nonzero(lead <= 0)
+    for start in range(0, len(peers), TRIAL):
+        who, what = peers[start : start + TRIAL], samples[start : start + TRIAL]
+        outputs = (heads[who].astype(np.float64) @ test[what].astype(np.float64)[:, :, None])[:, :, 0]
+        same = 1e-12 * np.abs(outputs).max(axis=1, keepdims=True)
+        guess[who, what] = (outputs >= outputs.max(axis=1, keepdims=True) - same).argmax(axis=1)
