@@ -50,7 +50,7 @@ class Guesses:
     def __init__(self, test: Floats) -> None:
         self._test = test
         self._norms = np.sqrt(np.einsum("nd,nd->n", test, test, dtype=np.float64))
-        self._centers: dict[int, _Center] = {}
+        self._center: _Center | None = None
 
     def of(self, heads: Floats) -> Classes:
         """Return the classes [P, N] that heads [P, C, D] predict."""
@@ -59,33 +59,48 @@ class Guesses:
 
     def blocks(self, heads: Floats) -> Iterator[tuple[int, Classes]]:
         """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the number of the first of them."""
-        for start in range(0, len(heads), TOGETHER):
-            yield start, self._block(start, heads[start : start + TOGETHER])
+        parts = [(start, heads[start : start + TOGETHER]) for start in range(0, len(heads), TOGETHER)]
+        reaches = self._reaches(heads, parts)
+        for (start, some), reach in zip(parts, reaches, strict=True):
+            yield start, self._predictions(some, reach)
 
-    def _block(self, start: int, heads: Floats) -> Classes:
-        center = self._centers.get(start)
-        doubtful = None if center is None else self._doubtful(center, heads)
-        if doubtful is None or doubtful.mean() > RENEWED:
-            mean = heads.mean(axis=0)
-            if self._doubtful(self._center(mean, slice(TRIAL)), heads).mean() > WORTHWHILE:
-                return _predict(heads, self._test, self._norms)[0]
-            self._centers[start] = center = self._center(mean, slice(None))
-            doubtful = self._doubtful(center, heads)
-        assert center is not None
-        guess = np.repeat(center.guess[None], len(heads), axis=0)
-        rows = np.flatnonzero(doubtful)
-        guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
-        return guess
+    def _reaches(self, heads: Floats, parts: list[tuple[int, Floats]]) -> list[Wide | None]:
+        """Return how far parts of the heads are from a center that is worth comparing them with, or None."""
+        if parts and self._center is not None:
+            reaches = [_reach(some - self._center.head) for _, some in parts]
+            if self._doubt(self._center, reaches) <= RENEWED:
+                return [*reaches]
+        if not parts:
+            return []
+        mean = heads.mean(axis=0)
+        reaches = [_reach(some - mean) for _, some in parts]
+        if self._doubt(self._centered(mean, slice(TRIAL)), reaches) > WORTHWHILE:
+            return [None] * len(parts)
+        self._center = self._centered(mean, slice(None))
+        return [*reaches]
 
-    def _center(self, head: Floats, part: slice) -> _Center:
+    def _predictions(self, heads: Floats, reach: Wide | None) -> Classes:
+        if reach is not None:
+            assert self._center is not None
+            doubtful = self._doubtful(self._center, reach)
+            if doubtful.mean() <= WORTHWHILE:
+                guess = np.repeat(self._center.guess[None], len(heads), axis=0)
+                rows = np.flatnonzero(doubtful)
+                guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
+                return guess
+        return _predict(heads, self._test, self._norms)[0]
+
+    def _centered(self, head: Floats, part: slice) -> _Center:
         (guess,), (lead,) = _predict(head[None], self._test[part], self._norms[part])
         return _Center(head, guess, lead)
 
-    def _doubtful(self, center: _Center, heads: Floats) -> Booleans:
-        """Tell for which samples [N] one of the heads might predict something else than their center."""
-        reach = _reach(heads - center.head)
+    def _doubtful(self, center: _Center, reach: Wide) -> Booleans:
+        """Tell for which samples [N] a head within reach of the center might predict something else."""
         found: Booleans = center.lead <= reach[center.guess] * self._norms[: len(center.lead)]
         return found
+
+    def _doubt(self, center: _Center, reaches: list[Wide]) -> float:
+        return float(np.mean([self._doubtful(center, reach).mean() for reach in reaches]))
 
 
 def _reach(change: Floats) -> Wide:
