@@ -71,7 +71,8 @@ def wanted_of(
             raise ValueError(f"there is no figure {name!r}; {did_you_mean(name, known)}")
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, not {seeds}")
-    chosen = [known[name] for name in dict.fromkeys(names)] or [f for f in known.values() if full or not f.full]
+    sets = ("always", "full") if full else ("always",)
+    chosen = [known[name] for name in dict.fromkeys(names)] or [f for f in known.values() if f.when in sets]
     wanted = Wanted(
         figures=tuple(chosen),
         rules=tuple(contender(rule) for rule in dict.fromkeys(rules)),

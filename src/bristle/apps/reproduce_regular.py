@@ -19,6 +19,8 @@ from bristle.simulation.population import populate
 from bristle.simulation.streams import Stream, draw
 
 Row = dict[str, Any]
+TEST_SAMPLES = 2000
+"""How many test images are enough for whole networks, whose evaluation would take longer than all their training."""
 
 
 @lru_cache(maxsize=1)
@@ -36,6 +38,8 @@ def regular(scenario: Scenario, *, every: int, test_samples: int | None, tick: C
     """
     torch.set_num_threads(1)
     train, train_labels, test, test_labels = _images()
+    if test_samples is None or test_samples > TEST_SAMPLES:
+        test_samples = TEST_SAMPLES
     network, peers = ConvolutionalNetwork(), scenario.peers
     held = populate(scenario, _labels_alone(train_labels)).held
     assert held.index is not None

@@ -29,7 +29,7 @@ def list_figures(wanted: Wanted) -> None:
     lines = entries(wanted)
     for figure in wanted.figures:
         texts = {line.task.text for line in lines if line.figure == figure}
-        mark = " (full set)" if figure.full else ""
+        mark = {"always": "", "full": " (full set)", "named": " (by name)"}[figure.when]
         table.add_row(figure.name + mark, str(len(texts)), str(len(texts - seen)), figure.title)
         seen |= texts
     console = Console()

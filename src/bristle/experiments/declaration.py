@@ -179,8 +179,8 @@ class Figure:
         The contenders that are run unless the full set is wanted or rules are named; empty: all of the paper's.
     measures : "worlds" or another kind
         What is measured.
-    full : bool
-        Whether the figure belongs to the full set alone.
+    when : str
+        When it is run: `always`, with the `full` set, or only when it is `named`.
     tabled : bool
         Whether only where the lines end is shown, in a table: too many worlds to draw.
     """
@@ -192,5 +192,5 @@ class Figure:
     full_panels: tuple[Panel, ...] = ()
     only: tuple[str, ...] = ()
     measures: Literal["worlds", "speed", "traffic", "distances", "curves"] = "worlds"
-    full: bool = False
+    when: Literal["always", "full", "named"] = "always"
     tabled: bool = False

@@ -67,7 +67,7 @@ class Wanted:
         """Return who competes in a figure."""
         if self.rules:
             chosen = self.rules
-        elif figure.only and (figure.full or not self.full):
+        elif figure.only and (figure.when != "always" or not self.full):
             known = {contender.label: contender for contender in (*DEFAULT, *others())}
             chosen = tuple(known[label] for label in figure.only if label in known)
         elif self.full:
