@@ -179,7 +179,7 @@ def test_sizes() -> None:
     assert (wanted_of(quick=True).seeds, wanted_of(quick=True).size) == (1, QUICK)
     assert {figure.name for figure in wanted_of(full=True).figures} - {
         figure.name for figure in wanted_of().figures
-    } == {"red-team", "knowing"}
+    } == {"red-team"}
 
 
 @pytest.mark.slow
