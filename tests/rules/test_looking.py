@@ -24,9 +24,9 @@ def scene(count: int, batch: int = 1) -> tuple[Any, Any, Any, Any]:
 
 
 def test_all_are_looked_at_up_to_a_number() -> None:
-    assert MOST == 64
-    assert Bristle().looks_at == 64
-    assert Bristle(beta=50).looks_at == 100
+    assert MOST == 48
+    assert Bristle().looks_at == 48
+    assert Bristle(beta=51).looks_at == 77
 
 
 @pytest.mark.parametrize("masked", [False, True])

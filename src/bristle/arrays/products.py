@@ -38,6 +38,8 @@ def distances_from(xp: Any, models: Array, point: Array, picked: Array | None = 
 def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: int) -> Array:
     """A few models at a time in memory that is used again: a difference is still in the cache when it is squared."""
     batch, count, width = models.shape
+    if picked is None and models.size <= PASS and width <= PIECE:
+        return squared_norms(np, models - point[:, None, :])
     count = count if picked is None else picked.shape[1]
     pieces = -(-width // PIECE)
     squared = np.empty((batch, count, pieces), dtype=models.dtype)
@@ -61,23 +63,24 @@ def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: in
 def clip_about(models: Array, point: Array, radius: float) -> tuple[Array, Array]:
     """Clip NumPy `models` [B, k, F] about `point` [B, F]: squared distances [B, k], and all written out [B, 1 + k, F].
 
-    The point itself comes first. One pass: a model is measured and moved while it is in the cache.
+    The point itself comes first. One pass: a model is measured and moved while it is in the cache. With an infinite
+    radius models are copied as they are.
     """
     batch, count, width = models.shape
     squared = np.empty((batch, count), dtype=models.dtype)
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
     out[:, 0] = point
+    difference = np.empty(width, dtype=models.dtype)
     for b in range(batch):
-        centre, rows = point[b], out[b, 1:]
-        for i in range(count):
-            row = rows[i]
-            np.subtract(models[b, i], centre, out=row)
-            squared[b, i] = distance = _square(row)
+        centre = point[b]
+        for i, (model, row) in enumerate(zip(models[b], out[b, 1:], strict=True)):
+            np.subtract(model, centre, out=difference)
+            squared[b, i] = distance = _square(difference)
             if distance > radius * radius:
-                np.multiply(row, radius / np.sqrt(distance), out=row)
+                np.multiply(difference, radius / np.sqrt(distance), out=row)
                 np.add(row, centre, out=row)
             else:
-                row[:] = models[b, i]
+                row[:] = model
     return squared, out
 
 
@@ -166,9 +169,14 @@ def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
     batch, count, width = models.shape
     out = np.empty((batch, count + 1, width), dtype=models.dtype)
     out[:, 0], out[:, 1:] = own, models
+    return pull_in_place(out, scale)
+
+
+def pull_in_place(heads: Array, scale: Array) -> Array:
+    """Move NumPy `heads` [B, 1 + k, F] towards the first of them by factors [B, k], where these are not 1."""
     for b, i in np.argwhere(scale != 1).tolist():
-        row = out[b, 1 + i]
-        np.subtract(row, own[b], out=row)
+        own, row = heads[b, 0], heads[b, 1 + i]
+        np.subtract(row, own, out=row)
         np.multiply(row, scale[b, i], out=row)
-        np.add(row, own[b], out=row)
-    return out
+        np.add(row, own, out=row)
+    return heads

@@ -20,7 +20,7 @@ class Bristle(Rule):
 
     Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d. Environments",
     2021. Any number of attackers, no f; needs data (κ held-out samples of at least one class). Cost:
-    O(min(n, max(64, 2β)) d) for the distances, and O(β T d) for the tests, whatever n.
+    O(min(n, max(48, 1.5 β)) d) for the distances, and O(β T d) for the tests, whatever n.
 
     Parameters
     ----------

@@ -174,6 +174,8 @@ def fits(vectors: Array) -> bool:
     Rounding may carry a mean of the largest models a little beyond their bound; that is allowed for.
     """
     xp = namespace(vectors)
+    if xp is np and np.vdot(vectors, vectors) <= LARGEST_NORM**2:  # All together are small: no need to look at each.
+        return True
     with np.errstate(over="ignore", invalid="ignore"):
         small = squared_norms(xp, vectors) <= 1.01 * LARGEST_NORM**2
     return bool(small) if small.ndim == 0 else bool(xp.all(small))

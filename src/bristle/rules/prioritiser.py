@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from bristle.rules.looking import Draw
 from bristle.rules.parameters import check_count, check_share
 
 # Of more than this many models, and this many times β, only so many are looked at.
-LOOK_AT, LOOK_AT_BETAS = 64, 2
+LOOK_AT, LOOK_AT_BETAS = 48, 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,8 @@ class Prioritiser:
     remainder going to the lower tiers; models are drawn uniformly from each. With at most β models all pass. Quotas
     are rounded by largest remainder to sum to β; what a tier cannot fill goes to its neighbours.
 
-    Of more than L = max(64, 2β) models, L that are fit for use are drawn uniformly first, and the tiers are cut among
-    these: the thirds of a uniform sample are thirds of all, but for chance, and the cost no longer grows with the
+    Of more than L = max(48, 1.5 β) models, L that are fit for use are drawn uniformly first, and the tiers are cut
+    among these: the thirds of a uniform sample are thirds of all, but for chance, and the cost no longer grows with the
     number of models. The others are not looked at, not even for values that are not finite: they are not sampled.
 
     Parameters
@@ -59,7 +60,7 @@ class Prioritiser:
     @property
     def looks_at(self) -> int:
         """How many models are looked at, at most."""
-        return max(LOOK_AT, LOOK_AT_BETAS * self.beta)
+        return max(LOOK_AT, math.ceil(LOOK_AT_BETAS * self.beta))
 
     def order(self, inbox: Inbox, draws: Array) -> Array:
         """Return the models' positions [B, received], those that pass (the first β) before the others."""

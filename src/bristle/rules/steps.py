@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bristle.arrays import Array, Pool, argsort, take_rows
-from bristle.arrays.products import pull_in
+from bristle.arrays.products import pull_in, pull_in_place
 from bristle.rules.call import Call, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
@@ -152,7 +153,7 @@ class Clipping(Step):
     @property
     def radius(self) -> float | None:
         """The static radius; the adaptive one is known only after all distances."""
-        return self.tau
+        return math.inf if self.tau is None else self.tau
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head pulled towards the own one."""
@@ -166,7 +167,7 @@ class Clipping(Step):
         """Return the clipped heads; most of the matrix is zero, so models are moved one by one."""
         if isinstance(inbox, ArrayInbox):
             if inbox.clipped is not None:
-                return inbox.clipped
+                return inbox.clipped if self.f is None else pull_in_place(inbox.clipped, self._shrink(inbox))
             return pull_in(inbox.xp, inbox.own, inbox.models, self._shrink(inbox))
         return super().mixtures(inbox, task)
 
