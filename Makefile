@@ -40,8 +40,9 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# Two processes, each with one thread for arithmetic; the tests of a file stay together.
 unit: $(VENV)/.dev peers
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 peers: $(VENV)/.peers  ## ByzFL and ByzPy beside the project, to compare with
 
