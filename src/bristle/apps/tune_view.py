@@ -1,0 +1,144 @@
+"""`bristle tune` for people: progress, the best so far, and what was found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from json import dumps
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from bristle.apps.tune import Progress as Told
+from bristle.apps.tune import Search, Trial, Tuned, best_of, row_of, tune
+from bristle.apps.tune_space import values_of
+from bristle.apps.tune_toml import toml_of
+from bristle.learning.files import write_atomically
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def show(search: Search, *, out: Path, name: str, json: Path | None = None) -> None:
+    """Search with progress on stderr, keep the best so far as TOML and the trials as rows, then say what was found."""
+    result = out / f"tuned-{name}.toml"
+
+    def keep(trials: list[Trial]) -> None:
+        if json is not None:
+            rows = [dumps(row_of(trial, search.parameters), allow_nan=False) + "\n" for trial in trials]
+            write_atomically(json, ["".join(rows).encode()])
+        if trials:
+            _write(result, search, best_of(trials), trials[0], trials=len(trials))
+
+    with _progress(search, keep) as told:
+        tuned = tune(search, out, progress=told)
+    _write(result, search, tuned.best, tuned.given, trials=len(tuned.trials), checked=tuned.checked)
+    for line in _said(search, tuned):
+        print(line)
+    print(f"{result}: try it with `bristle simulate {result}`")
+
+
+def _write(
+    path: Path, search: Search, best: Trial, given: Trial, *, trials: int, checked: tuple[float, float] | None = None
+) -> None:
+    about = (
+        f"Found by bristle tune: the best of {trials} trials.\n"
+        f"Accuracy in the mean of {search.seeds} seeds: {best.accuracy:.2%}, as given {given.accuracy:.2%}.\n"
+    )
+    if checked is not None:
+        about += f"With as many new seeds: {checked[1]:.2%}, as given {checked[0]:.2%}.\n"
+    write_atomically(path, [toml_of(best.config, about=about).encode()])
+
+
+def _said(search: Search, tuned: Tuned) -> Iterator[str]:
+    pruned = sum(trial.pruned for trial in tuned.trials)
+    yield f"{len(tuned.trials)} trials, {pruned} of them given up early; accuracy in the mean of {search.seeds} seeds:"
+    rows = [("as given", tuned.given, tuned.checked[0]), ("best", tuned.best, tuned.checked[1])]
+    for label, trial, checked in rows[: 1 if tuned.best == tuned.given else 2]:
+        values = ", ".join(f"{name} = {value}" for name, value in values_of(trial.config, search.parameters).items())
+        yield f"  {label:<9} {trial.accuracy:.2%}, with new seeds {checked:.2%}: {values}"
+    if tuned.best == tuned.given:
+        yield "Nothing that was tried is better than what you have."
+    elif tuned.checked[1] <= tuned.checked[0]:
+        yield "With new seeds that is no gain: keep what you have, or search with more seeds."
+
+
+@contextmanager
+def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[Told]:
+    """Yield whom the search tells how far it is; all finished trials are handed to `keep` at each one's end."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        view = _View(search, bar, console, keep)
+        yield Told(begin=view.begin, iteration=view.iteration, trial=view.trial)
+
+
+class _View:
+    """How far the search is, as a bar in a terminal, elsewhere as a line every few seconds."""
+
+    def __init__(self, search: Search, bar: Progress, console: Console, keep: Callable[[list[Trial]], None]) -> None:
+        self._trials: list[Trial] = []
+        self._search, self._bar, self._console, self._keep = search, bar, console, keep
+        self._task = bar.add_task("trials", total=search.trials, rate="")
+        self._before = self._iterations = 0
+        self._began = self._said = time.monotonic()
+
+    def begin(self, trials: list[Trial]) -> None:
+        self._trials = list(trials)
+        self._before = self._iterations_of(trials)
+        self._began = self._said = time.monotonic()
+        if trials:
+            print(f"{len(trials)} trials are there already; going on", file=sys.stderr)
+        self._bar.update(self._task, completed=len(trials))
+        self._keep(self._trials)
+
+    def iteration(self) -> None:
+        self._iterations += 1
+        self._tell()
+
+    def trial(self, latest: Trial) -> None:
+        self._trials.append(latest)
+        self._bar.update(self._task, completed=len(self._trials))
+        self._keep(self._trials)
+        self._tell(finished=len(self._trials) == self._search.trials)
+
+    def _iterations_of(self, trials: list[Trial]) -> int:
+        return sum(len(trial.accuracies) for trial in trials) * self._search.config.world.iterations
+
+    def _tell(self, *, finished: bool = False) -> None:
+        passed = max(time.monotonic() - self._began, 1e-9)
+        rate = self._iterations / passed
+        best = f"best {best_of(self._trials).accuracy:.2%}" if self._trials else "first trial"
+        speed = f"{rate:.0f} iterations/s, {_duration(self._expected() / rate)} left" if rate else ""
+        self._bar.update(self._task, description=best, rate=speed)
+        if not self._console.is_terminal and (finished or time.monotonic() - self._said > SECONDS_BETWEEN_LINES):
+            self._said = time.monotonic()
+            print(f"trial {len(self._trials)} of {self._search.trials}: {best}, {speed}", file=sys.stderr)
+
+    def _expected(self) -> float:
+        """Return how many iterations are to come, if trials go on being given up as often as so far."""
+        search = self._search
+        whole = search.seeds * search.config.world.iterations
+        done = self._iterations_of(self._trials)
+        per_trial = done / len(self._trials) if self._trials else whole
+        begun = self._before + self._iterations - done
+        to_come = (search.trials - len(self._trials)) * per_trial + 2 * whole
+        return max(0.0, to_come - begun)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
