@@ -145,6 +145,48 @@ def simulate(
 
 
 @app.command()
+def tune(
+    file: Annotated[Path, typer.Argument(help="The world to search in, as TOML: that of `bristle simulate`.")],
+    out: Annotated[Path, typer.Option(help="The folder for the study and what it finds.")] = Path("tuning"),
+    parameters: Annotated[
+        str | None,
+        typer.Option(
+            help="What to search for, of alpha,beta,phi,kappa,eta,familiar,foreign,learning_rate.",
+            show_default="all of the rule's; learning_rate if the file has it",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="How many settings to try; more later go on from there.")] = 50,
+    seeds: Annotated[int, typer.Option(help="Worlds for each trial, with seeds from the file's on.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of what is tried.")] = 0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Replace a setting: key=value. Give it several times.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Write a row for each trial as JSON Lines.")] = None,
+) -> None:
+    """Search for the rule's parameters in a world with data like yours, and write the best as TOML.
+
+    Take a related dataset that you have, not the one to be learned, and attackers such as you expect: without any, to
+    trust everybody looks best. The first trial is the file as it is; trials that are behind after a seed are given up.
+    In the end the best and the file as it is are run with new seeds. Needs Optuna: pip install 'bristle[tune]'.
+
+    All is kept in the folder: after an interruption the same command goes on, to the same result.
+
+    Example: bristle tune letters.toml --parameters eta,familiar,foreign --trials 40 --out letters
+    """
+    from bristle.apps.simulate import prepare_experiment  # noqa: PLC0415
+    from bristle.apps.tune import import_optuna, search_of  # noqa: PLC0415
+    from bristle.apps.tune_view import show  # noqa: PLC0415
+
+    import_optuna()
+    with _interruptible("it had not begun"):
+        experiment = prepare_experiment(file, set_ or ())
+        names = [] if parameters is None else parameters.split(",")
+        search = search_of(experiment, parameters=names, trials=trials, seeds=seeds, seed=seed)
+    with _interruptible(f"what was run is in {out}, and the same command goes on from there"):
+        show(search, out=out, name=file.stem, json=json)
+
+
+@app.command()
 def reproduce(
     figure: Annotated[
         list[str] | None, typer.Argument(help="Which figures; --list names them.", show_default="all")
