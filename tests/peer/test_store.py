@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -122,7 +123,7 @@ def test_a_store_of_another_peer_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(("pragma", "said"), [("user_version = 2", "version 2"), ("application_id = 1", "not one of")])
+@pytest.mark.parametrize(("pragma", "said"), [("user_version = 9", "version 9"), ("application_id = 1", "not one of")])
 def test_a_later_version_or_a_stranger_is_refused_and_kept(tmp_path: Path, pragma: str, said: str) -> None:
     path = tmp_path / "peer.sqlite"
     with opened(path):
@@ -170,6 +171,81 @@ def test_a_damaged_store_is_moved_aside(tmp_path: Path, damage: str) -> None:
     path.write_bytes(b"again" * 1000)
     with pytest.raises(StoreError, match="damaged-2"), opened(path):
         pass
+
+
+def promised(path: Path) -> tuple[object, ...]:
+    """Return all that a store holds, as one that opens it again finds it."""
+    with opened(path) as store:
+        saved, parts = store.load(), store.samples()
+        assert saved is not None
+        return (
+            saved.iteration, int(saved.state.trained.steps), saved.state.head.tobytes(), saved.state.previous.tobytes(),
+            *(part.features.tobytes() + part.labels.tobytes() for part in parts),
+            store.decisions(), store.counters(), store.spending(),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["file", "log"])
+def test_a_flipped_byte_anywhere_changes_nothing_or_is_told(tmp_path: Path, log: bool) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    store = PeerStore(whole / "peer.sqlite", identity="01" * 20, grouping=GROUP)
+    store.add_samples(samples_of(40), samples_of(4))
+    for iteration in range(1, 9):
+        save(store, iteration)
+    if log:  # As a killed process leaves it.
+        left = tmp_path / "left"
+        shutil.copytree(whole, left)
+        store.close()
+    else:
+        store.close()
+        left = whole
+    chance, told = random.Random(0), 0
+    name = "peer.sqlite-wal" if log else "peer.sqlite"
+    untouched = tmp_path / "untouched"
+    shutil.copytree(left, untouched)
+    expected = promised(untouched / "peer.sqlite")
+    for attempt in range(80):
+        folder = tmp_path / f"flip-{attempt}"
+        shutil.copytree(left, folder)
+        (folder / "peer.sqlite-shm").unlink(missing_ok=True)
+        data = bytearray((folder / name).read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        (folder / name).write_bytes(data)
+        try:
+            assert promised(folder / "peer.sqlite") == expected
+        except StoreError as error:
+            told += 1
+            assert any(word in str(error) for word in ("start again", "another folder", "of its own"))  # noqa: PT017
+            if "the log of" in str(error):
+                assert (folder / "peer.sqlite-wal.damaged-1").read_bytes() == bytes(data)
+                with opened(folder / "peer.sqlite") as store:
+                    found = store.load()
+                assert f"after iteration {found.iteration if found else 0} is lost" in str(error)  # noqa: PT017
+        shutil.rmtree(folder)
+    assert told > 20
+
+
+def test_a_log_that_ends_in_the_middle_of_a_transaction_is_no_damage(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole", tmp_path / "killed" / "peer.sqlite"
+    whole.mkdir()
+    with opened(whole / "peer.sqlite") as store:
+        for iteration in range(1, 4):
+            save(store, iteration)
+        shutil.copytree(whole, path.parent)
+    log = path.with_name("peer.sqlite-wal")
+    # The frame that ends the last transaction never came: that of a process killed while it wrote.
+    log.write_bytes(log.read_bytes()[:-100])
+    with opened(path) as store:
+        saved = store.load()
+    assert saved is not None
+    assert saved.iteration == 2
+
+
+def test_a_lock_that_is_no_lock_is_told(tmp_path: Path) -> None:
+    (tmp_path / "running.lock").write_bytes(b"nothing of the kind " * 100)
+    with pytest.raises(StoreError, match=r"running\.lock cannot be used"):
+        FolderLock(tmp_path)
 
 
 WRITER = """

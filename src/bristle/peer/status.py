@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bristle.peer.grouping import Grouping
 from bristle.peer.record import Heard, Iteration
-from bristle.peer.store import check_version, read_decisions
+from bristle.peer.store import read_decisions
+from bristle.peer.store_damage import check_version
 from bristle.peer.store_files import STORE, StoreError
 
 RECENT = 50
 """How many iterations back one looks for the last that heard somebody, or measured the accuracy."""
+
+LEAST_ROOM = 2**18
+"""Bytes on the disk below which an iteration may find no room: its state and SQLite's log of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +119,15 @@ def read_status(folder: Path, *, running: bool) -> Status:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as database:
             check_version(database, path)
-            return _read(database, running)
-    except sqlite3.DatabaseError as error:
+            status = _read(database, running)
+    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, StoreError):
+            raise
         raise StoreError(f"{path} cannot be read: {error}; start the peer again to have it checked") from error
+    free = shutil.disk_usage(folder).free
+    if running and free < LEAST_ROOM:
+        return replace(status, waiting=f"has no room to keep what it learns: {free} bytes are free on its disk")
+    return status
 
 
 def _read(database: sqlite3.Connection, running: bool) -> Status:

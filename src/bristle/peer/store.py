@@ -3,15 +3,15 @@
 Every change is one transaction in a write-ahead log. A process that is killed at any moment leaves the state after
 its last whole iteration; the next one to open the file finds that and nothing else. Samples are on the disk when
 `add_samples` returns, whatever happens to the machine; of iterations a power failure may cost the last few, and never
-the file.
+the file. Every row has a checksum: SQLite has none.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,23 +24,24 @@ from bristle.learning.samples import Samples
 from bristle.peer.grouping import Grouping
 from bristle.peer.record import Iteration
 from bristle.peer.step import PeerState
-from bristle.peer.store_files import StoreError, move_aside
+from bristle.peer.store_damage import APPLICATION, VERSION, check_version, check_whole, checked, seal, told_if_damaged
+from bristle.peer.store_files import StoreError, TryAgainError, free_name
+from bristle.peer.store_log import Log, is_cut_short, log_of, look_at_log
 
-VERSION = 1
-APPLICATION = 0x42525354  # "BRST": tells our files from others
 KEPT_DECISIONS = 500
 
 _SCHEMA = f"""
-CREATE TABLE about (id INTEGER PRIMARY KEY CHECK (id = 1), identity TEXT NOT NULL, grouping TEXT NOT NULL);
+CREATE TABLE about (
+    id INTEGER PRIMARY KEY CHECK (id = 1), identity TEXT NOT NULL, grouping TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 1), iteration INTEGER NOT NULL, steps INTEGER NOT NULL,
     arrays BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE samples (
     id INTEGER PRIMARY KEY, label INTEGER NOT NULL, held_out INTEGER NOT NULL,
     features BLOB NOT NULL, checksum INTEGER NOT NULL);
-CREATE TABLE decisions (iteration INTEGER PRIMARY KEY, record TEXT NOT NULL);
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE spending (period INTEGER PRIMARY KEY, bytes INTEGER NOT NULL);
+CREATE TABLE decisions (iteration INTEGER PRIMARY KEY, record TEXT NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE spending (period INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL);
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
@@ -70,17 +71,24 @@ class PeerStore:
     ------
     StoreError
         For a store of another peer, group or version; for a damaged one, which is moved aside first.
+    TryAgainError
+        Where there is no room or no access now; where the end of the log was damaged, which is put aside: another
+        start goes on from what is whole.
     """
 
     def __init__(self, path: Path, *, identity: str, grouping: Grouping) -> None:
         self.path = path
         self.grouping = grouping
         self._lock = threading.Lock()
-        with _told_if_damaged(path):
+        with told_if_damaged(path):
+            log = look_at_log(path)
             # Only the owner may read it, whatever the folder's mode; SQLite gives its log the same rights.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+            # Damaged text is for its checksum to find.
+            self._connection.text_factory = lambda text: text.decode(errors="replace")
             with self._closed_on_error():
+                self._check_log(log)  # First: what is written next goes into the same log.
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._prepare(identity)
 
@@ -91,11 +99,12 @@ class PeerStore:
             # executescript commits by itself; the tables come in one transaction or not at all.
             database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         check_version(database, self.path)
-        _check_whole(database)
-        row = database.execute("SELECT identity, grouping FROM about").fetchone()
+        check_whole(database)
+        row = database.execute("SELECT identity, grouping, checksum FROM about").fetchone()
         if row is None:
+            about = identity, self.grouping.to_json()
             with self._transaction():
-                database.execute("INSERT INTO about VALUES (1, ?, ?)", (identity, self.grouping.to_json()))
+                database.execute("INSERT INTO about VALUES (1, ?, ?, ?)", (*about, seal(*about)))
             return
         if difference := self.grouping.difference(Grouping.from_json(row[1])):
             raise StoreError(f"{self.path} belongs to another group: {difference}; give this peer a folder of its own")
@@ -105,29 +114,39 @@ class PeerStore:
                 "give this peer a folder of its own"
             )
 
+    def _check_log(self, log: Log | None) -> None:
+        """Say so if something that was kept in the log can no longer be read; what could be read is whole."""
+        if not is_cut_short(log, self._connection):
+            return
+        tables = self._connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'state'").fetchone()[0]
+        found = self._connection.execute("SELECT iteration FROM state").fetchone() if tables else None
+        aside = free_name(log_of(self.path))
+        shutil.copyfile(log_of(self.path), aside)
+        raise TryAgainError(
+            f"the log of {self.path} is damaged: what was kept after iteration {found[0] if found else 0} is lost, and "
+            f"the log was put aside as {aside.name}; start again to go on from there, or put a backup in its place"
+        )
+
     def load(self) -> Saved | None:
         """Return the state after the last iteration that was saved; None before the first."""
-        with self._lock, _told_if_damaged(self.path), self._closed_on_error():
+        with self._lock, told_if_damaged(self.path), self._closed_on_error():
             row = self._connection.execute("SELECT iteration, steps, arrays, checksum FROM state").fetchone()
             if row is None:
                 return None
-            iteration, steps, blob, checksum = row
+            iteration, steps, blob = checked(row, "the head")
             classes, features = self.grouping.shape
-            if zlib.crc32(blob) != checksum or len(blob) != 4 * 4 * classes * features:
-                raise sqlite3.DatabaseError("the head's checksum does not match")
         arrays = np.frombuffer(blob, dtype="<f4").astype(np.float32).reshape(4, classes, features)
         trained = HeadState(arrays[0], arrays[1], arrays[2], np.asarray(steps, dtype=np.int64))
         return Saved(iteration, PeerState(trained, arrays[3]))
 
     def samples(self) -> tuple[Samples, Samples]:
         """Return all samples in the order of arrival: those for training, and those held out."""
-        with self._lock, _told_if_damaged(self.path), self._closed_on_error():
+        with self._lock, told_if_damaged(self.path), self._closed_on_error():
             rows = self._connection.execute(
                 "SELECT label, held_out, features, checksum FROM samples ORDER BY id"
             ).fetchall()
-            for _, _, blob, checksum in rows:
-                if zlib.crc32(blob) != checksum or len(blob) != 4 * self.grouping.features:
-                    raise sqlite3.DatabaseError("a sample's checksum does not match")
+            for row in rows:
+                checked(row, "a sample")
         return _unpacked(rows, False, self.grouping.features), _unpacked(rows, True, self.grouping.features)
 
     def add_samples(self, training: Samples, held_out: Samples) -> None:
@@ -150,13 +169,11 @@ class PeerStore:
         """Keep the state after an iteration, with what is told about it. What the rule remembers is not kept."""
         trained = state.trained
         arrays = np.stack([trained.head, trained.first, trained.second, state.previous])
-        blob = np.ascontiguousarray(arrays, dtype="<f4").tobytes()
+        kept = iteration, int(trained.steps), np.ascontiguousarray(arrays, dtype="<f4").tobytes()
+        told = iteration, record.to_json()
         with self._transaction():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)",
-                (iteration, int(trained.steps), blob, zlib.crc32(blob)),
-            )
-            self._connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?)", (iteration, record.to_json()))
+            self._connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)", (*kept, seal(*kept)))
+            self._connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?)", (*told, seal(*told)))
             self._connection.execute("DELETE FROM decisions WHERE iteration <= ?", (iteration - KEPT_DECISIONS,))
             self._keep(counters, spending)
 
@@ -166,9 +183,12 @@ class PeerStore:
             self._keep(counters, spending)
 
     def _keep(self, counters: Mapping[str, int], spending: Mapping[int, int]) -> None:
-        self._connection.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters.items())
-        self._connection.executemany("INSERT OR REPLACE INTO spending VALUES (?, ?)", spending.items())
-        self._connection.execute("DELETE FROM spending WHERE period < ?", (min(spending, default=0),))
+        for table, rows in (("counters", counters.items()), ("spending", spending.items())):
+            sealed = [(*row, seal(*row)) for row in rows]
+            self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", sealed)
+        # Later periods than any that is remembered are from before the clock was set back.
+        bounds = min(spending, default=0), max(spending, default=0)
+        self._connection.execute("DELETE FROM spending WHERE period NOT BETWEEN ? AND ?", bounds)
 
     def decisions(self, last: int = KEPT_DECISIONS) -> list[Iteration]:
         """Return the last records, oldest first."""
@@ -208,7 +228,10 @@ class PeerStore:
                 self._connection.execute("COMMIT")
             except sqlite3.OperationalError as error:
                 self._undo()
-                raise StoreError(f"{self.path} cannot be written: {error}; free some space and start again") from error
+                raise TryAgainError(f"{self.path} cannot be written: {error}; free some space on its disk") from error
+            except sqlite3.DatabaseError as error:
+                self._undo()
+                raise StoreError(f"{self.path} is damaged ({error}): start again to have it checked") from error
             except BaseException:
                 self._undo()
                 raise
@@ -224,45 +247,10 @@ def read_decisions(database: sqlite3.Connection, last: int) -> list[Iteration]:
     return [Iteration.from_json(record) for (record,) in reversed(rows)]
 
 
-def check_version(database: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not ours, or that a later version wrote."""
-    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        raise StoreError(f"{path} is a database, but not one of Bristle's: give the peer another folder")
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version != VERSION:
-        raise StoreError(
-            f"{path} has version {version}, and this Bristle reads version {VERSION}: "
-            "install the Bristle that wrote it, or give the peer another folder"
-        )
-
-
-def _check_whole(database: sqlite3.Connection) -> None:
-    found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise sqlite3.DatabaseError(" ".join(found.split()))
-
-
-@contextmanager
-def _told_if_damaged(path: Path) -> Iterator[None]:
-    """Move a damaged file aside and say so. One that is only busy or unreadable stays where it is."""
-    try:
-        yield
-    except (sqlite3.OperationalError, OSError) as error:
-        raise StoreError(f"{path} cannot be opened: {error}; check its folder's permissions and free space") from error
-    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, StoreError):
-            raise
-        aside = move_aside(path)
-        raise StoreError(
-            f"{path} is damaged ({error}) and was moved to {aside.name}; start again to begin anew with the same "
-            "identity, or put a backup in its place"
-        ) from error
-
-
 def _packed(samples: Samples, held_out: bool) -> Iterator[tuple[int, int, bytes, int]]:
     for label, features in zip(samples.labels, samples.features, strict=True):
-        blob = np.ascontiguousarray(features, dtype="<f4").tobytes()
-        yield int(label), int(held_out), blob, zlib.crc32(blob)
+        row = int(label), int(held_out), np.ascontiguousarray(features, dtype="<f4").tobytes()
+        yield *row, seal(*row)
 
 
 def _unpacked(rows: list[tuple[int, int, bytes, int]], held_out: bool, features: int) -> Samples:

@@ -18,6 +18,10 @@ class StoreError(ValueError):
     """A store that cannot be used, and what to do about it."""
 
 
+class TryAgainError(StoreError):
+    """The machine's fault, such as a full disk, and not the input's: another try, now or later, may do."""
+
+
 class FolderLock:
     """The right to run a peer in a folder: one process at a time has it, and a killed one gives it up.
 
@@ -29,8 +33,13 @@ class FolderLock:
         self._connection = sqlite3.connect(folder / LOCK, timeout=0.2, isolation_level=None, check_same_thread=False)
         try:
             self._connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             self._connection.close()
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise StoreError(
+                    f"{folder / LOCK} cannot be used: {error}; check its folder's permissions, or remove the file "
+                    "while no peer runs there"
+                ) from error
             raise StoreError(
                 f"a peer is running in {folder} already: stop it first, or give this one a folder of its own"
             ) from error
@@ -56,11 +65,17 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def move_aside(path: Path) -> Path:
-    """Rename a damaged store and what SQLite keeps beside it; return its new name. Nothing is overwritten."""
+def free_name(path: Path) -> Path:
+    """Return a name for what is put aside that nothing has yet."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
+    return aside
+
+
+def move_aside(path: Path) -> Path:
+    """Rename a damaged store and what SQLite keeps beside it; return its new name. Nothing is overwritten."""
+    aside = free_name(path)
     for suffix in ("-wal", "-shm", ""):
         beside = path.with_name(path.name + suffix)
         if beside.exists():
