@@ -52,6 +52,19 @@ def test_no_window_of_an_hour_exceeds_the_cap(steps: list[tuple[int, int]]) -> N
         assert sum(count for other, count in sent if when - HOUR < other <= when) <= 1_000
 
 
+def test_a_clock_that_was_set_back_frees_up_in_a_day() -> None:
+    clock = Clock()
+    clock.now += 400 * DAY
+    before = ByteBudget(per_day=1_000, clock=clock)
+    before.spend(1_000)
+    clock.now -= 400 * DAY
+    after = ByteBudget(per_day=1_000, spending=before.spending, clock=clock)
+    assert not after.allows(1), "setting the clock back is no way around the cap"
+    assert after.spending == {int(clock.now // 300): 1_000}
+    clock.now += DAY + 600
+    assert after.allows(1_000), "nor does it last until that time comes again"
+
+
 def test_no_cap_allows_anything() -> None:
     budget = ByteBudget()
     budget.spend(10**12)

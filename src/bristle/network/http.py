@@ -26,7 +26,7 @@ from bristle.network.http_input import MAX_BODY, Inputs, parse
 from bristle.network.metrics import CONTENT_TYPE, render
 from bristle.network.service import Peer
 from bristle.peer.store import KEPT_DECISIONS
-from bristle.peer.store_files import ENDPOINT, TOKEN
+from bristle.peer.store_files import ENDPOINT, TOKEN, TryAgainError
 
 TOKEN_BYTES = 32
 
@@ -96,6 +96,8 @@ class HttpEndpoint:
         """Answer what is wrong with a request in JSON, in one line."""
         try:
             return await handler(request)
+        except TryAgainError as error:
+            return web.json_response({"error": str(error)}, status=507)
         except ValueError as error:
             return web.json_response({"error": str(error)}, status=400)
         except web.HTTPRequestEntityTooLarge:

@@ -26,7 +26,7 @@ from bristle.network.service_turn import LOG, Turn, log_turn
 from bristle.peer.learner import Message, default_rule
 from bristle.peer.record import Iteration
 from bristle.peer.status import Status
-from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, make_private
+from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, TryAgainError, make_private
 from bristle.peer.wire_size import Encoding
 from bristle.rules import Decision, Rule
 
@@ -227,7 +227,7 @@ class Peer:
     @property
     def iteration(self) -> int:
         """How many iterations were done, since the peer first ran."""
-        return self._knows.learner.iteration
+        return self._knows.iteration
 
     @property
     def head(self) -> Floats:
@@ -266,7 +266,11 @@ class Peer:
         )
         self._work = asyncio.get_running_loop().run_in_executor(WORKER, work)
         # What has begun is finished, even where `run` is cancelled.
-        record, decision = await asyncio.shield(self._work)
+        try:
+            record, decision = await asyncio.shield(self._work)
+        except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
+            self._rhythm.hold(f"cannot keep what it learns: {error}")
+            return
         held_back = self._traffic.held_back(knowledge.grouping.shape, self._encoding)
         if held_back is None:
             network.share(
@@ -276,7 +280,7 @@ class Peer:
                 encoding=self._encoding,
                 compress=self._compress,
             )
-        self._rhythm.waiting = held_back
+        self._rhythm.trouble, self._rhythm.held_back = None, held_back
         log_turn(record, held_back)
         if self.on_iteration is not None:
             self.on_iteration(Turn(record, decision, tuple(one.sender for one in taken), held_back is None))

@@ -23,6 +23,7 @@ from bristle.peer.learner import Draws, Learner, Message
 from bristle.peer.record import Iteration, heard_of
 from bristle.peer.status import RECENT, ClassCount
 from bristle.peer.store import PeerStore
+from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule
 
 Floats = npt.NDArray[np.float32]
@@ -89,6 +90,8 @@ class Knowledge:
             state=saved.state if saved else None,
             iteration=saved.iteration if saved else 0,
         )
+        self.iteration = self.learner.iteration
+        """The last iteration that is in the store; others are told of no later one."""
 
     def features_of(self, x: npt.ArrayLike, *, features: bool) -> Floats:
         """Return features [n, D] of raw inputs, or of features once they are checked."""
@@ -137,12 +140,22 @@ class Knowledge:
             samples = self.learner.samples
             train, held_out = len(samples.training.labels), len(samples.evaluation.labels)
             samples.add(features[new], labels[new], rng=np.random.default_rng([self._seed, len(self._known)]))
-            self._known |= digests
             added, tested = samples.training, samples.evaluation
-            self.store.add_samples(
-                Samples(added.features[train:], added.labels[train:]),
-                Samples(tested.features[held_out:], tested.labels[held_out:]),
-            )
+            try:
+                self.store.add_samples(
+                    Samples(added.features[train:], added.labels[train:]),
+                    Samples(tested.features[held_out:], tested.labels[held_out:]),
+                )
+            except StoreError:
+                # What is not on the disk was not added; who tries again must not be told that it is there.
+                self.learner.samples = SampleStore.restore(
+                    Samples(added.features[:train], added.labels[:train]),
+                    Samples(tested.features[:held_out], tested.labels[:held_out]),
+                    classes=samples.classes,
+                    kappa=samples.kappa,
+                )
+                raise
+            self._known |= digests
             return len(new)
 
     def iterate(
@@ -154,10 +167,14 @@ class Knowledge:
         counters: Mapping[str, int],
         spending: Mapping[int, int],
     ) -> tuple[Iteration, Decision]:
-        """Do one iteration and keep it; measure the accuracy on `test` where it is given."""
+        """Do one iteration and keep it; measure the accuracy on `test` where it is given.
+
+        One that cannot be kept has not happened: the next one starts from the same state.
+        """
         began = time.perf_counter()
         with self._lock:
             learner = self.learner
+            before = learner.state
             trained = bool(learner.samples.trained.any())
             decision = learner.iterate(messages, total=total)
             took = time.perf_counter() - began
@@ -169,9 +186,14 @@ class Knowledge:
                 trained=trained,
                 accuracy=None if test is None else float(accuracy_on(learner.head, *test)),
             )
+            try:
+                self.store.save(learner.iteration, learner.state, record, counters=counters, spending=spending)
+            except StoreError:
+                learner.state, learner.iteration = before, self.iteration
+                raise
+            self.iteration = learner.iteration
             self.last, self.decided = record, record if record.heard else self.decided
             self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
-            self.store.save(learner.iteration, learner.state, record, counters=counters, spending=spending)
         return record, decision
 
     def probabilities(self, features: Floats) -> Floats:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from bristle.network.service_turn import LOG
 from bristle.peer.budget import ByteBudget, CpuShare
 from bristle.peer.conditions import Always, Condition, describe
 
@@ -65,10 +66,23 @@ class Rhythm:
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
-        self.waiting: str | None = None
+        self.held_back: str | None = None
+        self.trouble: str | None = None
         self._share = None if pace.cpu_share is None else CpuShare(pace.cpu_share)
         self._stopping = asyncio.Event()
-        self._began = float("-inf")
+        self._began = self._not_before = float("-inf")
+
+    @property
+    def waiting(self) -> str | None:
+        """What the peer waits for, as the end of a sentence about it."""
+        return self.trouble or self.held_back
+
+    def hold(self, trouble: str) -> None:
+        """Let the next iteration be tried only after a while. The log is told once of each trouble."""
+        if trouble != self.trouble:
+            LOG.warning("held back", extra={"details": {"why": trouble}})
+        self.trouble = trouble
+        self._not_before = time.monotonic() + self.pace.check_every
 
     def stop(self) -> None:
         """Let nobody wait any longer; there will be no next iteration."""
@@ -78,16 +92,17 @@ class Rhythm:
         """Wait until the last head has left, the interval has passed and the condition holds; False: stop instead."""
         await self._unless_stopped(sent())
         while not self._stopping.is_set():
-            rest = max(self._began + self.pace.interval - time.monotonic(), self._share.rest() if self._share else 0.0)
+            due = max(self._began + self.pace.interval, self._not_before)
+            rest = max(due - time.monotonic(), self._share.rest() if self._share else 0.0)
             if rest > 0:
                 await self._unless_stopped(asyncio.sleep(rest))
             elif self.pace.train_when():
-                self.waiting, self._began = None, time.monotonic()
+                self.held_back, self._began = None, time.monotonic()
                 if self._share:
                     self._share.begin()
                 return True
             else:
-                self.waiting = f"trains only {describe(self.pace.train_when)}"
+                self.held_back = f"trains only {describe(self.pace.train_when)}"
                 await self._unless_stopped(asyncio.sleep(self.pace.check_every))
         return False
 

@@ -14,7 +14,7 @@ def status_of(overlay: Overlay, knowledge: Knowledge, traffic: Traffic, *, waiti
         running=True,
         key_id=knowledge.identity,
         application=knowledge.grouping.application,
-        iteration=knowledge.learner.iteration,
+        iteration=knowledge.iteration,
         samples=knowledge.class_counts(),
         counters=traffic.totals(),
         bytes_last_day=traffic.budget.last_day,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bristle.network.overlay import Overlay
 from bristle.network.service_pace import Pace
+from bristle.network.service_turn import LOG
 from bristle.peer.budget import ByteBudget
 from bristle.peer.conditions import describe
 from bristle.peer.store import PeerStore
+from bristle.peer.store_files import TryAgainError
 from bristle.peer.wire_size import Encoding, head_bytes
 
 
@@ -58,8 +60,11 @@ class Traffic:
         return None
 
     def keep(self) -> None:
-        """Write the counters down."""
-        self._store.keep(counters=self.totals(), spending=self.budget.spending)
+        """Write the counters down, if there is room: a peer that stops has nothing else left to keep."""
+        try:
+            self._store.keep(counters=self.totals(), spending=self.budget.spending)
+        except TryAgainError as error:
+            LOG.warning("counters not kept", extra={"details": {"why": str(error)}})
 
     def _account(self) -> None:
         sent = self._overlay.counters.bytes_out

@@ -68,8 +68,12 @@ class ByteBudget:
         return self._since(DAY)
 
     def _since(self, seconds: int) -> int:
+        period = self._period()
+        if late := [when for when in self._spent if when > period]:
+            # The clock was set back. What was sent counts as of now, rather than until that time comes again.
+            self._spent[period] = self._spent.get(period, 0) + sum(self._spent.pop(when) for when in late)
         # The period that has begun to leave the window counts in full: a cap is never exceeded in any window.
-        oldest = self._period() - seconds // PERIOD
+        oldest = period - seconds // PERIOD
         return sum(spent for period, spent in self._spent.items() if period >= oldest)
 
     def _period(self) -> int:
