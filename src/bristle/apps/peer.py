@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import asdict
-from typing import IO
 
 from bristle.apps.peer_data import PeerData
 from bristle.apps.peer_options import (
@@ -21,8 +18,8 @@ from bristle.apps.peer_options import (
     read_members,
     read_secret,
 )
+from bristle.apps.peer_rows import RowsFile
 from bristle.learning.backbone import Backbone
-from bristle.network.http import HttpEndpoint
 from bristle.network.service import Peer
 from bristle.network.service_turn import Turn
 
@@ -41,8 +38,7 @@ def run_peer(options: PeerOptions) -> bool:
     with ExitStack() as exits:
         watch = None
         if options.json is not None:
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            watch = _writer(exits.enter_context(options.json.open("a", encoding="utf-8")))
+            watch = exits.enter_context(RowsFile(options.json)).write
         peer, data = _make_peer(options, backbone, watch)
         return asyncio.run(_serve(peer, data, options.iterations, http))
 
@@ -89,16 +85,11 @@ async def _serve(peer: Peer, data: PeerData | None, iterations: int | None, http
             added = await asyncio.to_thread(peer.add, data.features, data.labels, features=True)
             LOG.info("data", extra={"details": {"samples": len(data.labels), "new": added}})
         if http is not None:
+            # Not at the top: it takes as long to load as all the rest, and a peer may do without.
+            from bristle.network.http import HttpEndpoint  # noqa: PLC0415
+
             endpoint = await exits.enter_async_context(HttpEndpoint(peer, host=http[0], port=http[1]))
             LOG.info("http", extra={"details": {"address": "{}:{}".format(*endpoint.address)}})
         before = peer.iteration
         await peer.run(iterations)
         return iterations is None or peer.iteration - before >= iterations
-
-
-def _writer(file: IO[str]) -> Callable[[Turn], None]:
-    def watch(turn: Turn) -> None:
-        file.write(json.dumps({**asdict(turn.record), "shared": turn.shared}, allow_nan=False) + "\n")
-        file.flush()
-
-    return watch

@@ -1,0 +1,78 @@
+"""The file in which a running peer writes a row for every iteration: whole lines only, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bristle.network.service_turn import Turn
+
+LOG = logging.getLogger("bristle.peer")
+_BLOCK = 2**16
+
+
+class RowsFile:
+    """JSON Lines that are appended to, one row an iteration.
+
+    A line that an earlier process could not finish is removed. Where there is no room, the row is left out, and the
+    log says so: the iteration itself is in the store.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made, with its folder, where there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = path.open("a+b", buffering=0)
+        self._cut_half_a_line()
+        self._left_out = 0
+
+    def __enter__(self) -> Self:
+        """Return the file."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self._file.close()
+
+    def write(self, turn: Turn) -> None:
+        """Add the row of an iteration."""
+        line = json.dumps({**asdict(turn.record), "shared": turn.shared}, allow_nan=False) + "\n"
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            rest = memoryview(line.encode())
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._file.truncate(size)
+            if not self._left_out:
+                details = {"file": str(self.path), "why": str(error), "from_iteration": turn.record.iteration}
+                LOG.warning("rows are left out", extra={"details": details})
+            self._left_out += 1
+            return
+        if self._left_out:
+            LOG.warning("rows are written again", extra={"details": {"left_out": self._left_out}})
+            self._left_out = 0
+
+    def _cut_half_a_line(self) -> None:
+        end = size = os.fstat(self._file.fileno()).st_size
+        while end > 0:
+            start = max(0, end - _BLOCK)
+            self._file.seek(start)
+            place = self._file.read(end - start).rfind(b"\n")
+            if place >= 0:
+                end = start + place + 1
+                break
+            end = start
+        if end < size:
+            self._file.truncate(end)
