@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from errno import EDQUOT, ENOSPC
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ import bristle
 from bristle.apps.peer_choices import HeadEncoding, LogFormat
 from bristle.apps.rows import write_rows
 
-BAD_INPUT, INTERRUPTED = 2, 130
+FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 class Engine(StrEnum):
@@ -30,7 +31,8 @@ class Engine(StrEnum):
 app = typer.Typer(
     name="bristle",
     help="Learn together without a server and without trust.",
-    epilog="Exit codes: 0 done, 1 a fault of ours, 2 something about the input is wrong, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a fault of ours or of the machine, such as a full disk, 2 something about the input "
+    "is wrong, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -42,8 +44,15 @@ def main() -> None:
     try:
         app()
     except (ValueError, FileNotFoundError, FileExistsError, PermissionError, ModuleNotFoundError) as error:
+        from bristle.peer.store_files import TryAgainError  # noqa: PLC0415
+
         print(f"bristle: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        sys.exit(FAULT if isinstance(error, TryAgainError) else BAD_INPUT)
+    except OSError as error:
+        if error.errno not in (ENOSPC, EDQUOT):
+            raise
+        print(f"bristle: {error}; free some space and start again", file=sys.stderr)
+        sys.exit(FAULT)
 
 
 def _show_version(wanted: bool) -> None:
