@@ -1,0 +1,348 @@
+"""Real processes of `bristle peer`, and what may befall them: signals, cuts, loss, full disks, damage, wrong clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bristle.apps.demo_relay import Impairment, Relay
+from bristle.apps.status import get_status
+from bristle.data import load
+from bristle.peer.status import Status, read_status
+from bristle.peer.store_files import STORE
+from bristle.peer.store_log import log_of
+from fault_nursery import Nursery
+
+Found = TypeVar("Found")
+LONG = 120.0
+"""Seconds after which something that one waits for will not happen any more."""
+
+
+@dataclass
+class Outside:
+    """A process that was started by itself, with what a nursery can tell of its own."""
+
+    process: subprocess.Popen[bytes]
+
+    def ended(self, pid: int, *, wait: bool = False) -> int | None:
+        """Return the exit code; None while it runs, unless one waits."""
+        assert pid == self.process.pid
+        return self.process.wait() if wait else self.process.poll()
+
+
+@dataclass
+class PeerProcess:
+    """A `bristle peer` that runs, or ran.
+
+    Parameters
+    ----------
+    name : str
+        What it is called here.
+    home, rows, log : Path
+        Its folder, the rows that it writes, and what it says.
+    pid : int
+        Its process.
+    parent : Nursery or Outside
+        Who knows how it ended.
+    """
+
+    name: str
+    home: Path
+    rows: Path
+    log: Path
+    pid: int
+    parent: Nursery | Outside
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, paused or not."""
+        return self.parent.ended(self.pid) is None
+
+    def kill(self) -> None:
+        """End it with SIGKILL, wherever it is."""
+        if self.running:
+            os.kill(self.pid, signal.SIGKILL)
+        self.parent.ended(self.pid, wait=True)
+
+    def pause(self) -> None:
+        """Stop it with SIGSTOP."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self) -> int:
+        """Ask it to end; return its exit code."""
+        if self.running:
+            os.kill(self.pid, signal.SIGTERM)
+        code = self.parent.ended(self.pid, wait=True)
+        assert code is not None
+        return code
+
+    def wait_for_end(self) -> int:
+        """Return the exit code of a process that ends by itself."""
+        code = self.parent.ended(self.pid, wait=True)
+        assert code is not None
+        return code
+
+    def said(self) -> list[dict[str, Any]]:
+        """Return what it has logged."""
+        lines = self.log.read_text(encoding="utf-8").split("\n")[:-1] if self.log.exists() else []
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def plainly(self) -> str:
+        """Return what it has said that is not of its log: what a person would see before it ends."""
+        return "\n".join(line for line in self.log.read_text().splitlines() if not line.startswith("{"))
+
+    def event(self, name: str) -> dict[str, Any]:
+        """Wait until it logs something; return that."""
+
+        def found() -> dict[str, Any] | None:
+            return next((event for event in self.said() if event["event"] == name), None)
+
+        return wait_until(found, f"{self.name} says {name!r}", watched=[self])
+
+    def acknowledged(self) -> int:
+        """Return the last iteration that it has written a row of."""
+        lines = self.rows.read_bytes().rsplit(b"\n", 2) if self.rows.exists() else []
+        return int(json.loads(lines[-2])["iteration"]) if len(lines) > 1 else 0
+
+    def all_rows(self) -> list[dict[str, Any]]:
+        """Return its rows."""
+        lines = self.rows.read_text(encoding="utf-8").split("\n")[:-1] if self.rows.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def status(self) -> Status:
+        """Return what `bristle status` says."""
+        return get_status(self.home)
+
+    def stored(self) -> Status:
+        """Return what its folder says."""
+        return read_status(self.home, running=False)
+
+    def reach(self, iteration: int) -> None:
+        """Wait until it has done so many iterations."""
+        wait_until(lambda: self.acknowledged() >= iteration, f"{self.name} at iteration {iteration}", watched=[self])
+
+    def go_on(self, iterations: int) -> None:
+        """Wait until it has done so many more."""
+        self.reach(self.acknowledged() + iterations)
+
+    def hears(self, other: PeerProcess, *, since: int = 0) -> bool:
+        """Tell whether it has heard another one after some iteration."""
+        theirs = other.event("listening")["key_id"]
+        return any(
+            one["sender"] == theirs for row in self.all_rows() if row["iteration"] > since for one in row["heard"]
+        )
+
+
+class Fleet:
+    """Peers of one group, with a few digits each.
+
+    Parameters
+    ----------
+    folder : Path
+        Where everything is kept.
+    digits : int
+        Of how many samples of a class each has at most.
+    test_images : int
+        On how many images accuracy is measured; 0 for no test set.
+    """
+
+    def __init__(self, folder: Path, *, digits: int = 20, test_images: int = 200) -> None:
+        self.folder = folder
+        self.data = write_digits(folder / "digits.npz", each=digits, test=test_images)
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.environment.setdefault("BRISTLE_CACHE", str(folder / "cache"))
+        self.nursery = Nursery(environment=self.environment)
+        self.peers: dict[str, PeerProcess] = {}
+        self._starts = 0
+
+    def start(
+        self,
+        name: str,
+        *words: str,
+        known: Sequence[str] = (),
+        before: Sequence[str] = (),
+        home: Path | None = None,
+        rows: Path | None = None,
+        **environment: str,
+    ) -> PeerProcess:
+        """Start a peer, or start it again: with further words, known addresses, or as the end of another command."""
+        self._starts += 1
+        home, rows = home or self.folder / name, rows or self.folder / f"{name}.jsonl"
+        log = self.folder / f"{name}.{self._starts}.log"
+        said = f"peer --application faults --folder {home} --data {self.data} --log-format json --json {rows}".split()
+        said += [*(word for address in known for word in ("--known", address)), *words]
+        if before or environment:
+            with log.open("wb") as file:
+                process = subprocess.Popen(
+                    [*before, sys.executable, "-c", "from bristle.cli import main; main()", *said],
+                    stdout=file,
+                    stderr=file,
+                    env={**self.environment, **environment},
+                    start_new_session=True,
+                )
+            peer = PeerProcess(name, home, rows, log, process.pid, Outside(process))
+        else:
+            peer = PeerProcess(name, home, rows, log, self.nursery.start(said, log), self.nursery)
+        self.peers[name] = peer
+        return peer
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        for peer in self.peers.values():
+            peer.kill()
+        self.nursery.close()
+
+
+def write_digits(path: Path, *, each: int, test: int) -> Path:
+    """Write a data set of a few digits of each class."""
+    digits = load("mnist")
+    chosen = np.concatenate([np.flatnonzero(digits.y_train == digit)[:each] for digit in range(10)])
+    tested = {"x_test": digits.x_test[:test], "y_test": digits.y_test[:test]} if test else {}
+    np.savez(path, x_train=digits.x_train[chosen], y_train=digits.y_train[chosen], **tested)
+    return path
+
+
+def wait_until(condition: Callable[[], Found | None], what: str, *, watched: Sequence[PeerProcess] = ()) -> Found:
+    """Wait until something is so, while those who are watched live; return it."""
+    deadline = time.monotonic() + LONG
+    while not (found := condition()):
+        for peer in watched:
+            if not peer.running:
+                raise RuntimeError(f"{what}: {peer.name} has ended: {peer.log.read_text()}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what}: not within {LONG:.0f} s")
+        time.sleep(0.02)
+    return found
+
+
+def free_port() -> int:
+    """Return a UDP port on loopback that nobody uses now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class Lines:
+    """Lines between peers that can be cut, and that lose datagrams: a relay in a thread of its own."""
+
+    def __init__(self, members: int, *, loss: float = 0.0, seed: int = 0) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.relay = self._do(lambda: Relay(members, Impairment(loss=loss), seed=seed))
+
+    def _do(self, work: Callable[[], Found]) -> Found:
+        async def do() -> Found:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(timeout=LONG)
+
+    def known(self, member: int) -> list[str]:
+        """Return where a member finds the others."""
+        return ["{}:{}".format(*address) for address in self._do(lambda: self.relay.known(member))]
+
+    def cut(self, *sides: Sequence[int]) -> None:
+        """Part the members; without sides they are together again."""
+        self._do(lambda: self.relay.cut(*sides))
+
+    def close(self) -> None:
+        """Pass nothing on any more."""
+        self._do(self.relay.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def small_disk(folder: Path, *, mebibytes: int) -> Iterator[Path]:
+    """Mount a file system of a few mebibytes; PermissionError where one may not."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        raise PermissionError(f"a file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Write a file until there is no room left."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (2**20, 2**12, 1):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+    return filler
+
+
+def flip(path: Path, place: int) -> None:
+    """Turn over the bits of one byte."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def damage(home: Path, *, log: bool, chance: random.Random) -> int:
+    """Flip a byte somewhere in the middle of a store, or of its log; return where."""
+    path = log_of(home / STORE) if log else home / STORE
+    place = chance.randrange(path.stat().st_size // 4, path.stat().st_size // 2)
+    flip(path, place)
+    return place
+
+
+def wrong_clock(shift: Path, seconds: float) -> dict[str, str]:
+    """Return the environment of a process whose clock differs; `shift` is a file by which to change it while it runs.
+
+    Needs libfaketime (in Debian: the package faketime). Its monotonic clock is left alone, as a clock that is set wrong
+    leaves it.
+    """
+    tool = shutil.which("faketime")
+    if tool is None:
+        raise FileNotFoundError("there is no `faketime` here (in Debian: apt install faketime)")
+    set_clock(shift, seconds)
+    # Without a fixed FAKETIME in the environment the file decides, and is read again whenever the time is asked.
+    found = subprocess.run([tool, "-f", "+0", "env"], capture_output=True, text=True, check=True).stdout
+    preload = next(line for line in found.splitlines() if line.startswith("LD_PRELOAD="))
+    return {
+        "LD_PRELOAD": preload.partition("=")[2],
+        "FAKETIME_TIMESTAMP_FILE": str(shift),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def set_clock(shift: Path, seconds: float) -> None:
+    """Set how far a process's clock is off; it sees the file whole or as it was."""
+    part = shift.with_suffix(".part")
+    part.write_text(f"{seconds:+.0f}\n")
+    os.replace(part, shift)
