@@ -65,12 +65,14 @@ class Nursery:
 def serve() -> None:
     """Fork a process for each request to start one, until there are no more requests."""
     import onnxruntime  # noqa: F401, PLC0415
+    from typer.testing import CliRunner  # noqa: PLC0415
 
     import bristle.apps.peer  # noqa: PLC0415
     import bristle.learning.onnx_runtime  # noqa: PLC0415
     import bristle.network.http  # noqa: F401, PLC0415
-    from bristle.cli import app  # noqa: F401, PLC0415
+    from bristle.cli import app  # noqa: PLC0415
 
+    CliRunner().invoke(app, ["status", "no such folder"])  # Loads what the command line needs.
     ended: dict[int, int] = {}
     # Read byte by byte, as it were: what Python has read ahead would be read again by every child.
     requests: IO[bytes] = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115

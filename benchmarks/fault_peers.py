@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from bristle.peer.store_log import log_of
 from fault_nursery import Nursery
 
 Found = TypeVar("Found")
+LONGEST_ROW = 2**18
 LONG = 120.0
 """Seconds after which something that one waits for will not happen any more."""
 
@@ -122,7 +123,11 @@ class PeerProcess:
 
     def acknowledged(self) -> int:
         """Return the last iteration that it has written a row of."""
-        lines = self.rows.read_bytes().rsplit(b"\n", 2) if self.rows.exists() else []
+        if not self.rows.exists():
+            return 0
+        with self.rows.open("rb") as file:
+            file.seek(max(0, self.rows.stat().st_size - LONGEST_ROW))
+            lines = file.read().rsplit(b"\n", 2)
         return int(json.loads(lines[-2])["iteration"]) if len(lines) > 1 else 0
 
     def all_rows(self) -> list[dict[str, Any]]:
@@ -164,12 +169,13 @@ class Fleet:
     digits : int
         Of how many samples of a class each has at most.
     test_images : int
-        On how many images accuracy is measured; 0 for no test set.
+        On how many images accuracy is measured.
     """
 
     def __init__(self, folder: Path, *, digits: int = 20, test_images: int = 200) -> None:
         self.folder = folder
         self.data = write_digits(folder / "digits.npz", each=digits, test=test_images)
+        self.samples = 10 * digits
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.environment.setdefault("BRISTLE_CACHE", str(folder / "cache"))
         self.nursery = Nursery(environment=self.environment)
@@ -181,21 +187,20 @@ class Fleet:
         name: str,
         *words: str,
         known: Sequence[str] = (),
-        before: Sequence[str] = (),
         home: Path | None = None,
         rows: Path | None = None,
-        **environment: str,
+        environment: Mapping[str, str] | None = None,
     ) -> PeerProcess:
-        """Start a peer, or start it again: with further words, known addresses, or as the end of another command."""
+        """Start a peer, or start it again: with further words and known addresses, or in an environment of its own."""
         self._starts += 1
         home, rows = home or self.folder / name, rows or self.folder / f"{name}.jsonl"
         log = self.folder / f"{name}.{self._starts}.log"
         said = f"peer --application faults --folder {home} --data {self.data} --log-format json --json {rows}".split()
         said += [*(word for address in known for word in ("--known", address)), *words]
-        if before or environment:
+        if environment is not None:
             with log.open("wb") as file:
                 process = subprocess.Popen(
-                    [*before, sys.executable, "-c", "from bristle.cli import main; main()", *said],
+                    [sys.executable, "-c", "from bristle.cli import main; main()", *said],
                     stdout=file,
                     stderr=file,
                     env={**self.environment, **environment},
@@ -218,8 +223,13 @@ def write_digits(path: Path, *, each: int, test: int) -> Path:
     """Write a data set of a few digits of each class."""
     digits = load("mnist")
     chosen = np.concatenate([np.flatnonzero(digits.y_train == digit)[:each] for digit in range(10)])
-    tested = {"x_test": digits.x_test[:test], "y_test": digits.y_test[:test]} if test else {}
-    np.savez(path, x_train=digits.x_train[chosen], y_train=digits.y_train[chosen], **tested)
+    np.savez(
+        path,
+        x_train=digits.x_train[chosen],
+        y_train=digits.y_train[chosen],
+        x_test=digits.x_test[:test],
+        y_test=digits.y_test[:test],
+    )
     return path
 
 

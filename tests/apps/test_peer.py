@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -119,37 +118,6 @@ def test_two_processes_teach_each_other(launch: Callable[..., Process], digits: 
     assert json.loads(shown.output)["iteration"] == 40
     assert RUNNER.invoke(app, ["status", str(tmp_path / "b"), "--json", str(tmp_path / "s.json")]).exit_code == 0
     assert json.loads((tmp_path / "s.json").read_text())["running"] is False
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_a_peer_goes_on(launch: Callable[..., Process], digits: Path, tmp_path: Path) -> None:
-    chance, before, identity = random.Random(1), 0, None
-    rows = tmp_path / "rows.jsonl"
-    for _ in range(4):
-        peer = launch("a", digits, "--interval", "0", "--http", "0", "--json", str(rows), "--samples", "20")
-        assert peer.wait_for("listening")["iteration"] == before
-        identity = identity or peer.wait_for("listening")["key_id"]
-        assert peer.wait_for("listening")["key_id"] == identity
-        done = before
-        while done <= before:
-            assert peer.process.poll() is None, peer.log.read_text()
-            done = _last(rows)
-        time.sleep(chance.uniform(0, 0.3))
-        assert peer.end(signal.SIGKILL) == -signal.SIGKILL
-        status = get_status(tmp_path / "a")
-        assert not status.running
-        assert _last(rows) <= status.iteration <= _last(rows) + 1
-        assert status.last is not None
-        assert status.last.iteration == status.iteration
-        assert sum(one.training + one.held_out for one in status.samples) == 200
-        before = status.iteration
-    assert [file.name for file in (tmp_path / "a").glob("*.damaged*")] == []
-
-
-def _last(rows: Path) -> int:
-    """Return the iteration of the last whole row."""
-    lines = rows.read_text().split("\n")[:-1] if rows.exists() else []
-    return int(json.loads(lines[-1])["iteration"]) if lines else 0
 
 
 @pytest.mark.slow

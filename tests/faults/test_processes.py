@@ -22,13 +22,13 @@ def start_three(fleet: Fleet) -> tuple[PeerProcess, PeerProcess, PeerProcess]:
     first = fleet.start("a", *QUICK, *LEFT)
     known = [first.event("listening")["address"]]
     others = fleet.start("b", *QUICK, *RIGHT, known=known), fleet.start("c", *QUICK, *RIGHT, known=known)
-    for peer in (first, *others):
-        wait_until(
-            lambda peer=peer: all(peer.hears(other) for other in (first, *others) if other is not peer),
-            f"{peer.name} hears the others",
-            watched=(first, *others),
-        )
-    return first, *others
+    everybody = (first, *others)
+    wait_until(
+        lambda: all(one.hears(other) for one in everybody for other in everybody if other is not one),
+        "all hear each other",
+        watched=everybody,
+    )
+    return everybody
 
 
 def test_killed_and_paused_peers_come_back_and_the_others_go_on(fleet: Fleet) -> None:
@@ -88,7 +88,7 @@ def test_clocks_may_be_wrong_and_jump(fleet: Fleet, tmp_path: Path) -> None:
         pytest.skip(str(error))
     right = fleet.start("a", *QUICK, *LEFT)
     known = [right.event("listening")["address"]]
-    wrong = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, **ahead)
+    wrong = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, environment=ahead)
     wait_until(lambda: right.hears(wrong) and wrong.hears(right), "a clock 400 days ahead", watched=[right, wrong])
     assert wrong.stored().last is not None
     assert wrong.all_rows()[-1]["at"] - right.all_rows()[-1]["at"] > 399 * 86_400, "the clock is wrong indeed"
@@ -100,7 +100,7 @@ def test_clocks_may_be_wrong_and_jump(fleet: Fleet, tmp_path: Path) -> None:
     wait_until(lambda: wrong.hears(right, since=since[1]), "set back, it hears", watched=[right, wrong])
     wrong.kill()
     since, done = (right.acknowledged(), wrong.acknowledged()), wrong.stored().iteration
-    back = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, **ahead)
+    back = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, environment=ahead)
     assert back.event("listening")["iteration"] == done
     wait_until(
         lambda: right.hears(back, since=since[0]) and back.hears(right, since=since[1]),
