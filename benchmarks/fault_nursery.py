@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -43,7 +44,7 @@ class Nursery:
         return None if code is None else int(code)
 
     def close(self) -> None:
-        """End the nursery; what it has started goes on."""
+        """End the nursery, and what it has started."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -73,6 +74,7 @@ def serve() -> None:
     from bristle.cli import app  # noqa: PLC0415
 
     CliRunner().invoke(app, ["status", "no such folder"])  # Loads what the command line needs.
+    started: list[int] = []
     ended: dict[int, int] = {}
     # Read byte by byte, as it were: what Python has read ahead would be read again by every child.
     requests: IO[bytes] = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
@@ -82,6 +84,7 @@ def serve() -> None:
             pid = os.fork()
             if pid == 0:
                 _become(request["start"], request["log"])
+            started.append(pid)
             answer: int | None = pid
         else:
             pid = request["ended"]
@@ -92,13 +95,16 @@ def serve() -> None:
             answer = ended.get(pid)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+    for pid in started:
+        if pid not in ended:
+            os.kill(pid, signal.SIGKILL)
 
 
 def _become(words: list[str], log: str) -> None:
     """Be a process that runs `bristle` from now on."""
     from bristle.cli import main  # noqa: PLC0415
 
-    os.setsid()
+    os.setpgid(0, 0)  # Ctrl-C is for who started all this.
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):

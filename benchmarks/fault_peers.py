@@ -204,7 +204,7 @@ class Fleet:
                     stdout=file,
                     stderr=file,
                     env={**self.environment, **environment},
-                    start_new_session=True,
+                    process_group=0,
                 )
             peer = PeerProcess(name, home, rows, log, process.pid, Outside(process))
         else:

@@ -72,7 +72,7 @@ class Victim:
     def start(self) -> tuple[PeerProcess, float]:
         """Start it once more; return it and when."""
         when = time.time()
-        words = f"--interval 0.01 --http 0 --listen {self.address} --seed 1 --test-every 1000000".split()
+        words = f"--interval 0.02 --http 0 --listen {self.address} --seed 1 --test-every 1000000".split()
         return self.fleet.start("victim", *words), when
 
     def live(self) -> None:
@@ -175,7 +175,7 @@ def run(kills: int, folder: Path, *, seed: int) -> Account:
     try:
         victim = Victim(fleet, seed=seed)
         others = [
-            fleet.start(name, "--interval", "0.5", "--classes", digits, known=[victim.address])
+            fleet.start(name, "--interval", "1", "--classes", digits, known=[victim.address])
             for name, digits in (("left", "0,1,2,3,4,5,6"), ("right", "3,4,5,6,7,8,9"))
         ]
         for number in range(kills):
