@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
@@ -11,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,18 +19,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bristle.apps.demo_relay import Impairment, Relay
 from bristle.apps.status import get_status
 from bristle.data import load
 from bristle.peer.status import Status, read_status
 from bristle.peer.store_files import STORE
 from bristle.peer.store_log import log_of
+from fault_lines import LONG
 from fault_nursery import Nursery
 
 Found = TypeVar("Found")
+APPLICATION = "faults"
 LONGEST_ROW = 2**18
-LONG = 120.0
-"""Seconds after which something that one waits for will not happen any more."""
 
 
 @dataclass
@@ -123,12 +120,18 @@ class PeerProcess:
 
     def acknowledged(self) -> int:
         """Return the last iteration that it has written a row of."""
+        latest = self.latest()
+        return 0 if latest is None else int(latest["iteration"])
+
+    def latest(self) -> dict[str, Any] | None:
+        """Return its last row; None before the first."""
         if not self.rows.exists():
-            return 0
+            return None
         with self.rows.open("rb") as file:
             file.seek(max(0, self.rows.stat().st_size - LONGEST_ROW))
             lines = file.read().rsplit(b"\n", 2)
-        return int(json.loads(lines[-2])["iteration"]) if len(lines) > 1 else 0
+        row: dict[str, Any] | None = json.loads(lines[-2]) if len(lines) > 1 else None
+        return row
 
     def all_rows(self) -> list[dict[str, Any]]:
         """Return its rows."""
@@ -195,7 +198,8 @@ class Fleet:
         self._starts += 1
         home, rows = home or self.folder / name, rows or self.folder / f"{name}.jsonl"
         log = self.folder / f"{name}.{self._starts}.log"
-        said = f"peer --application faults --folder {home} --data {self.data} --log-format json --json {rows}".split()
+        said = f"peer --application {APPLICATION} --folder {home} --data {self.data} --json {rows}".split()
+        said += ["--log-format", "json"]
         said += [*(word for address in known for word in ("--known", address)), *words]
         if environment is not None:
             with log.open("wb") as file:
@@ -252,37 +256,6 @@ def free_port() -> int:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
-
-
-class Lines:
-    """Lines between peers that can be cut, and that lose datagrams: a relay in a thread of its own."""
-
-    def __init__(self, members: int, *, loss: float = 0.0, seed: int = 0) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.relay = self._do(lambda: Relay(members, Impairment(loss=loss), seed=seed))
-
-    def _do(self, work: Callable[[], Found]) -> Found:
-        async def do() -> Found:
-            return work()
-
-        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(timeout=LONG)
-
-    def known(self, member: int) -> list[str]:
-        """Return where a member finds the others."""
-        return ["{}:{}".format(*address) for address in self._do(lambda: self.relay.known(member))]
-
-    def cut(self, *sides: Sequence[int]) -> None:
-        """Part the members; without sides they are together again."""
-        self._do(lambda: self.relay.cut(*sides))
-
-    def close(self) -> None:
-        """Pass nothing on any more."""
-        self._do(self.relay.close)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from fault_peers import Fleet, Lines, PeerProcess, free_port, set_clock, wait_until, wrong_clock
+from fault_lines import Lines
+from fault_peers import Fleet, PeerProcess, free_port, set_clock, wait_until, wrong_clock
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are Unix's")]
 
