@@ -11,6 +11,9 @@ from bristle.network.receiving import Incoming
 from bristle.network.sending import Outgoing, Path
 from bristle.network.session import Session
 
+MOST_NEEDED = 64
+"""Heads in a row that a neighbour has to take, at most, until it is waited for again."""
+
 
 @dataclass(frozen=True)
 class Neighbour:
@@ -53,8 +56,28 @@ class Link:
     path: Path = field(default_factory=Path)
     outgoing: Outgoing | None = None
     incoming: Incoming | None = None
-    reliable: bool = True
+    taken: int = 0
+    needed: int = 1
     heads_in: int = 0
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the last heads were taken: one at least, and twice as many after each that was not."""
+        return self.taken >= self.needed
+
+    @property
+    def failed(self) -> bool:
+        """Whether a head was ever not taken."""
+        return self.needed > 1
+
+    def delivered(self) -> None:
+        """Note that a head was taken."""
+        self.taken += 1
+
+    def let_down(self) -> None:
+        """Note that a head was not taken in all the time there was."""
+        self.taken, self.needed = 0, min(MOST_NEEDED, 2 * self.needed)
+        self.path.silent()
 
     def seen_by_user(self, now: float) -> Neighbour:
         """Return what the user gets to see."""

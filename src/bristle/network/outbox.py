@@ -25,6 +25,13 @@ LARGEST_SEQUENCE = 2**63
 _QUANTUM = 4
 _SLOWNESS = 2.0
 _GRACE = 0.1
+_STALL = 1.0
+"""Seconds that those who have not taken a head hold up the next one, or four times what the quickest took."""
+
+_STALLED_SLOWNESS = 4.0
+_UNANSWERED = 2.0
+"""Seconds after which a neighbour that answers nothing gets probes rather than heads."""
+
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,7 @@ class Outbox:
         self._pace = Bucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
         self._share: Share | None = None
         self._awaited: list[Outgoing] = []
+        self._first_after: float | None = None
         self._half_after: float | None = None
         self.ended = 0
 
@@ -107,17 +115,19 @@ class Outbox:
         self._share = Share(self._next_sequence, encode_manifest(manifest, self._identity), body, now)
         self._next_sequence += 1
         links = list(links)
-        self._awaited = []
-        self._half_after = None
-        for link in links:
-            outgoing = self._begin(link, now)
-            if link.reliable:
-                self._awaited.append(outgoing)
+        self._first_after = self._half_after = None
+        started = [(link, self._begin(link, now)) for link in links]
+        # Strangers are waited for only while nobody has proved reliable: else each new name could hold us up once.
+        self._awaited = [outgoing for link, outgoing in started if link.reliable] or [
+            outgoing for link, outgoing in started if not link.failed
+        ]
         self.pump(links, now)
 
     def _begin(self, link: Link, now: float) -> Outgoing:
         assert self._share is not None
         self._end(link)
+        if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
+            link.path.silent()
         datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
         link.outgoing = Outgoing(
             sequence=self._share.sequence,
@@ -139,7 +149,7 @@ class Outbox:
         self._tally.retransmissions += outgoing.retransmissions
         if outgoing.delivered:
             self._tally.heads_out += 1
-            link.reliable = True
+            link.delivered()
         else:
             self._tally.heads_given_up += 1
             outgoing.failed = True
@@ -175,6 +185,7 @@ class Outbox:
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> None:
         """Take an acknowledgement; what it makes room for is sent."""
+        link.path.asked = None
         if link.outgoing is None:
             return
         link.outgoing.acknowledged(news, now)
@@ -186,13 +197,18 @@ class Outbox:
     def settled(self, now: float) -> bool:
         """Tell whether the last share has left: every neighbour has it or it was given up.
 
-        Stragglers are not waited for: neighbours that let the last head fail, and, once half of them have it, those
-        that take twice as long as that half did.
+        Stragglers are not waited for: neighbours that let earlier heads fail, and, once half of them have it, those
+        that take twice as long as that half did. However many stall, once one has it they hold up nothing for longer
+        than a second, or four times what that one took.
         """
         if self._share is None or all(outgoing.over for outgoing in self._awaited):
             return True
         arrived = sum(outgoing.delivered for outgoing in self._awaited)
         elapsed = now - self._share.started
+        if self._first_after is None and arrived:
+            self._first_after = elapsed
+        if self._first_after is not None and elapsed > max(_STALL, _STALLED_SLOWNESS * self._first_after):
+            return True
         if self._half_after is None and 2 * arrived >= len(self._awaited):
             self._half_after = elapsed
         return self._half_after is not None and elapsed > _SLOWNESS * self._half_after + _GRACE
@@ -209,7 +225,8 @@ class Outbox:
             if link.outgoing is not None:
                 link.outgoing.tick(now)
                 if link.outgoing.over:
-                    link.reliable = False
+                    if link.outgoing.failed:
+                        link.let_down()
                     self._end(link)
                 else:
                     busy = True

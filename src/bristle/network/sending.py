@@ -35,6 +35,8 @@ class Path:
         Smoothed round-trip time, seconds, and how much it varies.
     window : float
         Units that may be on their way.
+    asked : float, optional
+        Since when nothing was heard of what was sent; None while there is nothing to hear.
     """
 
     handshake: float = 0.0
@@ -42,6 +44,7 @@ class Path:
     variation: float = 0.0
     window: float = FIRST_WINDOW
     shrunk: float = -math.inf
+    asked: float | None = None
 
     def measured(self, sample: float) -> None:
         """Learn from one round trip (RFC 6298)."""
@@ -72,7 +75,11 @@ class Path:
         """Close the window somewhat, once for each round trip. It never closes far: loss need not mean congestion."""
         if now - self.shrunk > (self.delay or FIRST_TIMEOUT):
             self.shrunk = now
-            self.window = max(SMALLEST_WINDOW, self.window * _LOSS_FACTOR)
+            self.window = min(self.window, max(SMALLEST_WINDOW, self.window * _LOSS_FACTOR))
+
+    def silent(self) -> None:
+        """Close the window but for a probe: whoever takes nothing is not worth a head each time."""
+        self.window = 1.0
 
 
 class Outgoing:
@@ -135,6 +142,8 @@ class Outgoing:
         unit = self._waiting.popleft()
         if not self._on_their_way:
             self._last_news = now
+        if self.path.asked is None:
+            self.path.asked = now
         order = len(self._times)
         self._times.append(now)
         self._on_their_way[unit] = now, order

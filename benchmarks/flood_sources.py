@@ -1,0 +1,221 @@
+"""What floods a peer: identities by the hundred on sockets of their own, with and without valid sessions.
+
+Runs as a process of its own, so that what it costs can be told from what its victim spends. Commands come in by a
+pipe: "join" lets all identities ask for a place, "flood" sends to the victim, and "burn" keeps the processor as busy
+as the last flood did while the victim is left alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from bristle.network import Group, Identity
+from bristle.network import handshake, messages
+from bristle.network.handshake import Caller, Cookie, Welcome
+from bristle.network.manifest import Manifest, digests_of, encode_manifest
+from bristle.network.session import SEALED, Session
+
+Address = tuple[str, int]
+TICK = 0.004
+"""Seconds between bursts."""
+
+LATE = 0.1
+"""Seconds that the generator may lag behind before it forgets what it should have sent."""
+
+UNSIGNED = ("noise", "session", "hello", "join")
+SIGNED = ("acknowledgements", "pieces", "peers", "manifests", "joins", "everything")
+KINDS = {"unsigned": UNSIGNED, "signed": SIGNED}
+
+
+@dataclass
+class Source:
+    """One identity with a socket of its own."""
+
+    identity: Identity
+    group: Group
+    socket: socket.socket
+    session: Session | None = None
+    full: bool = False
+    sequence: int = 2**42
+    signed: bytes = b""
+    number: int = 0
+
+    def join(self, victim: Address, *, seconds: float = 1.5) -> bool:
+        """Do a whole handshake; return whether there was room."""
+        caller = Caller(self.identity, self.group, nonce=os.urandom(16), session_id=os.urandom(4))
+        self.socket.sendto(caller.hello(), victim)
+        self.socket.setblocking(True)
+        end = time.monotonic() + seconds
+        try:
+            while (left := end - time.monotonic()) > 0:
+                self.socket.settimeout(left)
+                answer = handshake.decode(self.socket.recv(9000), self.group)
+                if isinstance(answer, Cookie) and answer.nonce == caller.nonce:
+                    self.socket.sendto(caller.join(answer.cookie, alone=False), victim)
+                elif isinstance(answer, Welcome) and answer.nonce == caller.nonce:
+                    session = caller.finish(answer)
+                    if not isinstance(session, Session):
+                        return False
+                    self.session, self.full = session, answer.full
+                    self.socket.sendto(session.seal(messages.encode(messages.Peers(0))), victim)
+                    return not answer.full
+        except TimeoutError:
+            pass
+        finally:
+            self.socket.setblocking(False)
+        return False
+
+    def manifest(self) -> bytes:
+        """Return a well-signed manifest of a head that never follows."""
+        self.sequence += 1
+        body = bytes(4 * self.group.shape[0] * self.group.shape[1])
+        manifest = Manifest(
+            group=self.group.id,
+            sender=self.identity.key_id,
+            sequence=self.sequence,
+            iteration=1,
+            encoding="float32",
+            compression=0,
+            classes=self.group.shape[0],
+            features=self.group.shape[1],
+            body=len(body),
+            digests=digests_of(body),
+        )
+        return encode_manifest(manifest, self.identity)
+
+
+def sources(group: Group, count: int, *, one_address: bool) -> list[Source]:
+    """Return identities with sockets: each on a loopback address of its own, or all on one."""
+    made = []
+    for number in range(count):
+        bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        bound.bind(("127.0.9.9" if one_address else f"127.0.{1 + number // 200}.{1 + number % 200}", 0))
+        bound.setblocking(False)
+        made.append(Source(Identity.generate(), group, bound))
+    return made
+
+
+class Flood:
+    """Makes the datagrams of one kind, one after the other, for one source at a time.
+
+    Parameters
+    ----------
+    kind : str
+        What is sent.
+    sources : list of Source
+        Who sends it.
+    group : Group
+        Whose group it is.
+    rng : Random
+        For bytes that mean nothing.
+    """
+
+    def __init__(self, kind: str, sources: list[Source], group: Group, rng: random.Random) -> None:
+        self.kind, self.sources, self.group = kind, sources, group
+        prefix = handshake.prefix_of(group)
+        fixed: dict[str, Callable[[], bytes]] = {
+            "noise": lambda: rng.randbytes(120),
+            "session": lambda: bytes([SEALED]) + rng.randbytes(120),
+            "hello": lambda: handshake.encode_hello(group, rng.randbytes(16)),
+            "join": lambda: prefix + bytes([handshake.JOIN, handshake.VERSION, 0]) + rng.randbytes(212),
+        }
+        self._fixed = [fixed[kind]() for _ in range(512)] if kind in fixed else []
+        self._turn = itertools.cycle(range(512))
+        self._signed = itertools.cycle(SIGNED[:4])
+        others = tuple((rng.randbytes(20), (f"127.7.{n}.{n}", 1000 + n)) for n in range(messages.MOST_PEERS))
+        self._peers = messages.encode(messages.Peers(0, others))
+
+    def next(self, source: Source) -> bytes:
+        """Return the next datagram of a source."""
+        if self._fixed:
+            return self._fixed[next(self._turn)]
+        if source.session is None or self.kind == "joins":
+            # Somebody without a session can only begin one.
+            return handshake.encode_hello(self.group, os.urandom(16))
+        kind = next(self._signed) if self.kind == "everything" else self.kind
+        return source.session.seal(self._message(kind, source))
+
+    def _message(self, kind: str, source: Source) -> bytes:
+        source.number += 1
+        if kind == "acknowledgements":
+            return messages.encode(messages.Acknowledgement(2**40 + source.number, 1, 1, 2**64 - 1))
+        if kind == "pieces":
+            return messages.encode(messages.Piece(2**40 + source.number, 1, source.number % 60_000, bytes(64)))
+        if kind == "peers":
+            return self._peers
+        # A signature is made for every fourth: those in between are told from it only by their sequence.
+        if not source.signed or source.number % 4 == 0:
+            source.signed = source.manifest()
+        return messages.encode(messages.SignedManifest(1, 8000, source.signed))
+
+
+def generate(
+    group: Group, victim: Address, pipe: Connection, *, kind: str, rate: float, count: int, one: bool
+) -> None:
+    """Flood, or only work as hard, as the pipe says; answer each command with what was sent and what that cost."""
+    if len(os.sched_getaffinity(0)) > 1:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    rng = random.Random(7)
+    crowd = sources(group, count, one_address=one)
+    flood = Flood(kind, crowd, group, rng)
+    busy = 0.0
+    pipe.send("ready")
+    while (command := pipe.recv()) is not None:
+        what, seconds = command
+        if what == "join":
+            pipe.send(sum(source.join(victim, seconds=seconds) for source in crowd))
+        elif what == "flood":
+            sent, busy = _send(flood, crowd, victim, rate=rate, seconds=seconds)
+            pipe.send((sent, busy))
+        else:
+            _burn(busy, seconds)
+            pipe.send((0, busy))
+
+
+def _burn(busy: float, seconds: float) -> None:
+    """Use the processor for a share of the time, in slices as short as a flood's."""
+    began, spent = time.monotonic(), time.process_time()
+    while (now := time.monotonic()) < began + seconds:
+        while time.process_time() - spent < busy * (time.monotonic() - began):
+            pass
+        time.sleep(max(0.0, TICK - (time.monotonic() - now)))
+
+
+def _send(flood: Flood, crowd: list[Source], target: Address, *, rate: float, seconds: float) -> tuple[int, float]:
+    """Send for a while; return how many datagrams, and which share of a processor that took."""
+    began, cpu = time.monotonic(), time.process_time()
+    sent = owed = 0
+    turn = itertools.cycle(crowd)
+    cookies = flood.kind in ("joins", "everything")
+    while (now := time.monotonic()) < began + seconds:
+        owed = max(owed, int((now - began - LATE) * rate))
+        while owed < (now - began) * rate:
+            source = next(turn)
+            owed += 1
+            try:
+                source.socket.sendto(flood.next(source), target)
+                sent += 1
+                if cookies:
+                    _answer(source, target)
+            except OSError:  # Its own buffer is full.
+                continue
+        time.sleep(max(0.0, TICK - (time.monotonic() - now)))
+    return sent, (time.process_time() - cpu) / (time.monotonic() - began)
+
+
+def _answer(source: Source, target: Address) -> None:
+    """Answer a cookie with a well-signed join, whatever became of earlier ones; empty the buffer."""
+    try:
+        answer = handshake.decode(source.socket.recv(9000), source.group)
+    except OSError:
+        return
+    if isinstance(answer, Cookie):
+        caller = Caller(source.identity, source.group, nonce=answer.nonce, session_id=os.urandom(4))
+        source.socket.sendto(caller.join(answer.cookie, alone=True), target)
