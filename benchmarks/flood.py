@@ -45,7 +45,10 @@ Address = tuple[str, int]
 APPLICATION = "flood"
 CLASSES = tuple(str(digit) for digit in range(10))
 HELD_BACK = 1.0
-"""Seconds at the start of a quiet time that are not counted as quiet: they tell how soon the peer recovers."""
+"""Seconds at the start of a quiet time that are not counted as quiet: the peer may still be recovering."""
+
+AFTERWARDS = 7.0
+"""Seconds after the last flood in which it is seen how soon the peer recovers."""
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -78,8 +81,8 @@ class Setting:
     identities: int = 200
     neighbours: int = 3
     interval: float = 0.1
-    seconds: float = 5.0
-    repeats: int = 4
+    seconds: float = 2.5
+    repeats: int = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,7 @@ class Result:
     kind: str
     one_address: bool
     sent_per_second: float
-    received_per_second: float
+    refused_per_second: float
     generator_cpu: float
     admitted: int
     quiet_rounds: float
@@ -131,7 +134,7 @@ async def learn(folder: str, members: list[int], known: list[Address], interval:
         command = pipe.recv()
         if command == "rounds":
             status = peers[0].status()
-            counters = {name: count for name, count in status.counters.items() if name != "bytes_out"}
+            counters = {name: count for name, count in status.counters.items() if name.startswith("refused.")}
             pipe.send((list(rounds), counters, [one.key_id for one in status.neighbours]))
             rounds.clear()
         elif command is None:
@@ -269,7 +272,7 @@ def flood(setting: Setting, folder: Path) -> Result:
             rounds, heard, _ = victim.recv()
             return Window(
                 began, ended, sent, share, spent / (ended - began), largest / 2**20,
-                heard.get("datagrams_in", 0) - before.get("datagrams_in", 0),
+                sum(heard.values()) - sum(before.values()),
                 [Round(at=at, honest=heads) for at, heads in rounds if began <= at <= ended],
             )  # fmt: skip
 
@@ -282,7 +285,9 @@ def flood(setting: Setting, folder: Path) -> Result:
         quiet, floods = [window("burn", setting.seconds)], []
         for _ in range(setting.repeats):
             floods.append(window("flood", setting.seconds))
-            quiet.append(window("burn", setting.seconds))
+            quiet.append(window("burn", setting.seconds + HELD_BACK))
+        window("flood", setting.seconds)
+        after = window("burn", AFTERWARDS)
         victim.send("rounds")
         _, counters, neighbours = victim.recv()
     finally:
@@ -294,7 +299,7 @@ def flood(setting: Setting, folder: Path) -> Result:
         kind=setting.kind,
         one_address=setting.one_address,
         sent_per_second=median(one.sent / (one.ended - one.began) for one in floods),
-        received_per_second=median(one.datagrams / (one.ended - one.began) for one in floods),
+        refused_per_second=median(one.datagrams / (one.ended - one.began) for one in floods),
         generator_cpu=median(one.share for one in floods),
         admitted=admitted,
         quiet_rounds=usual,
@@ -303,13 +308,13 @@ def flood(setting: Setting, folder: Path) -> Result:
         quiet_heads=usual_heads,
         flood_heads=heads,
         kept_heads=heads / usual_heads,
-        recovered_s=max(one.recovered(usual) for one in quiet[1:]),
+        recovered_s=after.recovered(usual),
         quiet_cpu=median(one.cpu for one in quiet),
         flood_cpu=median(one.cpu for one in floods),
         quiet_mib=max(one.mib for one in quiet[:1]),
         flood_mib=max(one.mib for one in floods),
         neighbours=len(neighbours),
-        refused={name.removeprefix("refused."): n for name, n in counters.items() if name.startswith("refused.")},
+        refused={name.removeprefix("refused."): n for name, n in counters.items()},
         load=os.getloadavg()[0],
     )
 

@@ -42,10 +42,10 @@ class Source:
     group: Group
     socket: socket.socket
     session: Session | None = None
-    full: bool = False
     sequence: int = 2**42
     signed: bytes = b""
     number: int = 0
+    caller: Caller | None = None
 
     def join(self, victim: Address, *, seconds: float = 1.5) -> bool:
         """Do a whole handshake; return whether there was room."""
@@ -63,7 +63,7 @@ class Source:
                     session = caller.finish(answer)
                     if not isinstance(session, Session):
                         return False
-                    self.session, self.full = session, answer.full
+                    self.session = None if answer.full else session
                     self.socket.sendto(session.seal(messages.encode(messages.Peers(0))), victim)
                     return not answer.full
         except TimeoutError:
@@ -92,11 +92,11 @@ class Source:
 
 
 def sources(group: Group, count: int, *, one_address: bool) -> list[Source]:
-    """Return identities with sockets: each on a loopback address of its own, or all on one."""
+    """Return identities with sockets: each in a network of its own, as far as its address goes, or all at one."""
     made = []
     for number in range(count):
         bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        bound.bind(("127.0.9.9" if one_address else f"127.0.{1 + number // 200}.{1 + number % 200}", 0))
+        bound.bind(("127.0.9.9" if one_address else f"127.{1 + number // 250}.{1 + number % 250}.1", 0))
         bound.setblocking(False)
         made.append(Source(Identity.generate(), group, bound))
     return made
@@ -193,7 +193,7 @@ def _send(flood: Flood, crowd: list[Source], target: Address, *, rate: float, se
     began, cpu = time.monotonic(), time.process_time()
     sent = owed = 0
     turn = itertools.cycle(crowd)
-    cookies = flood.kind in ("joins", "everything")
+    signed = flood.kind in SIGNED
     while (now := time.monotonic()) < began + seconds:
         owed = max(owed, int((now - began - LATE) * rate))
         while owed < (now - began) * rate:
@@ -202,7 +202,7 @@ def _send(flood: Flood, crowd: list[Source], target: Address, *, rate: float, se
             try:
                 source.socket.sendto(flood.next(source), target)
                 sent += 1
-                if cookies:
+                if signed:
                     _answer(source, target)
             except OSError:  # Its own buffer is full.
                 continue
@@ -211,11 +211,22 @@ def _send(flood: Flood, crowd: list[Source], target: Address, *, rate: float, se
 
 
 def _answer(source: Source, target: Address) -> None:
-    """Answer a cookie with a well-signed join, whatever became of earlier ones; empty the buffer."""
+    """Answer a cookie with a well-signed join, and a welcome as a member does; begin anew when sent away."""
     try:
-        answer = handshake.decode(source.socket.recv(9000), source.group)
+        datagram = source.socket.recv(9000)
     except OSError:
         return
+    if datagram[:1] == bytes([SEALED]):
+        opened = source.session.open(datagram) if source.session is not None else b""
+        if opened == messages.encode(messages.Leave()):
+            source.session = None
+        return
+    answer = handshake.decode(datagram, source.group)
     if isinstance(answer, Cookie):
-        caller = Caller(source.identity, source.group, nonce=answer.nonce, session_id=os.urandom(4))
-        source.socket.sendto(caller.join(answer.cookie, alone=True), target)
+        source.caller = Caller(source.identity, source.group, nonce=answer.nonce, session_id=os.urandom(4))
+        source.socket.sendto(source.caller.join(answer.cookie, alone=True), target)
+    elif isinstance(answer, Welcome) and source.caller is not None:
+        session = source.caller.finish(answer)
+        if isinstance(session, Session) and not answer.full:
+            source.session = session
+            source.socket.sendto(session.seal(messages.encode(messages.Peers(0))), target)

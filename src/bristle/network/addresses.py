@@ -20,6 +20,20 @@ def is_loopback(address: Address) -> bool:
     return _ip(address[0]).is_loopback
 
 
+@lru_cache(maxsize=4096)
+def _network(host: str) -> str:
+    ip = _ip(host)
+    return str(ipaddress.ip_network((ip, 24 if ip.version == 4 else 64), strict=False))
+
+
+def network_of(address: Address) -> str:
+    """Return the part of the network that an address is in: what whoever has one of its addresses may well have all of.
+
+    That is 256 addresses of IPv4, and as many as one link has of IPv6.
+    """
+    return _network(address[0])
+
+
 def may_hand_on(address: Address, to: Address) -> bool:
     """Tell whether an address means the same to a neighbour: addresses of this machine mean nothing to another one.
 

@@ -43,6 +43,10 @@ class Bucket:
         self.tokens -= amount
         return True
 
+    def give(self, amount: float) -> None:
+        """Give tokens back, as far as they fit in."""
+        self.tokens = min(self.burst, self.tokens + amount)
+
 
 class Budgets(Generic[Key]):
     """A bucket for each source; when there are too many, the one not used for longest is forgotten.
@@ -63,6 +67,10 @@ class Budgets(Generic[Key]):
 
     def take(self, source: Key, amount: float, now: float) -> bool:
         """Take tokens of one source, if it has enough."""
+        return self.spend(source, amount, now) is not None
+
+    def spend(self, source: Key, amount: float, now: float) -> float | None:
+        """Take tokens of one source and return how many it has left; None if it has not enough."""
         bucket = self._buckets.get(source)
         if bucket is None:
             bucket = self._buckets[source] = Bucket(self.rate, self.burst)
@@ -70,7 +78,7 @@ class Budgets(Generic[Key]):
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(source)
-        return bucket.take(amount, now)
+        return bucket.tokens if bucket.take(amount, now) else None
 
     def __len__(self) -> int:
         return len(self._buckets)

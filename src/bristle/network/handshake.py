@@ -55,6 +55,11 @@ def is_handshake(datagram: bytes) -> bool:
     return len(datagram) > PREFIX_BYTES and datagram.startswith(_IPV8)
 
 
+def is_request(datagram: bytes) -> bool:
+    """Tell whether a handshake datagram asks for something: a hello or a join, which anybody may send unasked."""
+    return datagram[PREFIX_BYTES] in (HELLO, JOIN)
+
+
 def cookie_of(datagram: bytes, group: Group) -> bytes | None:
     """Return the cookie in what may be a join, to be checked before anything else is; None: it is no join."""
     at = PREFIX_BYTES + 3  # After kind, version and flags.

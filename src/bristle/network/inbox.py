@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.network.addresses import Address
-from bristle.network.budget import Bucket
+from bristle.network.allowance import Pool
 from bristle.network.counters import Tally
 from bristle.network.encoding import Head, decode_head
 from bristle.network.group import Group
@@ -23,6 +23,12 @@ from bristle.network.receiving import Incoming
 from bristle.network.refusal import Refusal
 
 REMEMBERED_SENDERS = 4096
+WANTED, LATE, NOTHING = 1.0, -0.25, -1.0
+"""What a message was worth: new and asked for, a piece before its manifest or after its head, or nothing.
+
+A whole window of pieces may come late from somebody honest, when a manifest gets lost or a newer head overtakes them.
+"""
+
 _SLOWNESS = 4.0
 
 
@@ -60,16 +66,17 @@ class Inbox:
 
     Parameters
     ----------
-    group, limits, tally
-        What heads must fit, how much is too much, where to count.
+    group, limits, tally, pool
+        What heads must fit, how much is too much, where to count, and what all neighbours share.
     send : callable
         Seals a message for a neighbour and sends it.
     """
 
-    def __init__(self, *, group: Group, limits: Limits, tally: Tally, send: Callable[[Link, bytes], None]) -> None:
-        self._group, self._limits, self._tally, self._send = group, limits, tally, send
+    def __init__(
+        self, *, group: Group, limits: Limits, tally: Tally, pool: Pool, send: Callable[[Link, bytes], None]
+    ) -> None:
+        self._group, self._limits, self._tally, self._pool, self._send = group, limits, tally, pool, send
         self._memory = 0
-        self._manifests = Bucket(16 * limits.manifest_rate, 16 * limits.manifest_rate)
         self._seen: OrderedDict[bytes, int] = OrderedDict()
         self._inbox: dict[bytes, Received] = {}
 
@@ -77,15 +84,18 @@ class Inbox:
         """Return the newest sequence that came from a sender; 0: none did."""
         return self._seen.get(key_id, 0)
 
-    def on_manifest(self, link: Link, message: SignedManifest, size: int, now: float) -> None:
-        """Take a manifest: everything that costs nothing is checked before the signature."""
+    def on_manifest(self, link: Link, message: SignedManifest, size: int, now: float) -> float:
+        """Take a manifest: everything that costs nothing is checked before the signature. Return what it was worth."""
+        if not link.allowance.may_announce(now):
+            self._tally.refuse(Refusal.OVER_BUDGET)
+            return NOTHING
         incoming = link.incoming
         sequence = sequence_of(message.signed)
         if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
             # Once more: the acknowledgement got lost.
             incoming.begin(incoming.manifest, message.piece_size, message.order, now)
             self._acknowledge(link, now)
-            return
+            return NOTHING
         manifest = decode_manifest(message.signed, self._group)
         refusal = manifest if isinstance(manifest, Refusal) else self._why_not(link, manifest, message, now)
         if refusal is not None:
@@ -93,7 +103,7 @@ class Inbox:
                 self._tally.refuse(refusal)
             if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
                 self._send(link, encode(Acknowledgement(sequence, message.order, STOP)))
-            return
+            return NOTHING
         assert isinstance(manifest, Manifest)
         if incoming is None or incoming.sequence != sequence:
             self.forget(link)
@@ -103,6 +113,7 @@ class Inbox:
         self._memory += manifest.body
         incoming.begin(manifest, message.piece_size, message.order, now)
         self._progress(link, now)
+        return WANTED
 
     def _why_not(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
         newest = self.seen(link.key_id)
@@ -117,24 +128,27 @@ class Inbox:
         freed = link.incoming.size if link.incoming is not None else 0
         if self._memory - freed + manifest.body > self._limits.memory:
             return Refusal.NO_MEMORY
-        if not (link.manifests.take(1, now) and self._manifests.take(1, now)):
+        if not link.allowance.take_manifest(self._pool, now):
             return Refusal.OVER_BUDGET
         return None if is_signed(message.signed, manifest, link.key) else Refusal.BAD_SIGNATURE
 
-    def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> None:
-        """Take a piece, of the head that is coming in or of one whose manifest is late."""
+    def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> float:
+        """Take a piece, of the head that is coming in or of one whose manifest is late. Return what it was worth."""
         incoming = link.incoming
         if piece.sequence <= self.seen(link.key_id) or (incoming is not None and piece.sequence < incoming.sequence):
             self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP)))
-            return
+            return LATE
         if incoming is None or piece.sequence > incoming.sequence:
             self.forget(link)
             incoming = link.incoming = Incoming(piece.sequence, now)
         incoming.bytes += size
-        if incoming.add(piece, now):
-            self._progress(link, now)
-        else:
+        pieces = incoming.pieces
+        if not incoming.add(piece, now):
             self._tally.refuse(Refusal.MALFORMED)
+            return NOTHING
+        worth = WANTED if incoming.manifest is not None and incoming.pieces > pieces else LATE
+        self._progress(link, now)
+        return worth
 
     def _progress(self, link: Link, now: float) -> None:
         incoming = link.incoming

@@ -28,9 +28,13 @@ class Limits:
         Bytes a second that one neighbour may send. Every datagram counts as 1000 bytes at least.
     manifest_rate : float
         Manifests a second, each of which costs a signature check, from one neighbour; from all together, sixteen times
-        as many.
+        as many, half of which are shared out evenly, so that every neighbour has some.
     handshake_rate : float
-        Joins a second that one source address may cost us; a host, four times, and all together, eight times as many.
+        Handshake datagrams a second that one source address may cost us, and joins among them; a host's joins four
+        times, and all together, eight times as many.
+    nuisance_rate : float
+        Messages a second that one neighbour may send for nothing: what nobody asked for, or what is here already.
+        Those who send many more are let go, and kept out for a minute.
     datagram, loopback_datagram : int
         Largest UDP payload. The first fits through every path that carries IPv6; loopback has no such limits.
     keepalive, silence : float
@@ -49,6 +53,7 @@ class Limits:
     sender_rate: float = 4e6
     manifest_rate: float = 25.0
     handshake_rate: float = 10.0
+    nuisance_rate: float = 20.0
     datagram: int = DATAGRAM
     loopback_datagram: int = LARGEST_DATAGRAM
     keepalive: float = 5.0

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bristle.network import handshake
 from bristle.network.addresses import Address, may_hand_on
+from bristle.network.allowance import Allowance
 from bristle.network.budget import Bucket, Budgets
 from bristle.network.contacts import Contacts
 from bristle.network.counters import Tally
@@ -17,9 +18,11 @@ from bristle.network.identity import Identity, key_id_of
 from bristle.network.limits import Limits
 from bristle.network.messages import MOST_PEERS, Leave, Peers, encode
 from bristle.network.neighbour import Call, Guest, Link
+from bristle.network.places import Places
 from bristle.network.refusal import Refusal
 from bristle.network.sending import Path
 from bristle.network.session import SESSION_ID_BYTES, Session
+from bristle.network.strangers import Strangers
 
 ANSWER_WITHIN = 2.5
 """Seconds that a handshake may take."""
@@ -75,6 +78,8 @@ class Membership:
         self._seen, self._joined, self._left = seen, joined, left
         self.contacts = Contacts(limits, rng)
         self.links: dict[bytes, Link] = {}
+        self.places = Places(limits, self.links, self.contacts, rng)
+        self._strangers = Strangers(limits.handshake_rate)
         self.sessions: dict[bytes, Link | Guest] = {}
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
         self._calls: dict[bytes, Call] = {}
@@ -84,7 +89,6 @@ class Membership:
         self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
         self._all_joins = Bucket(8 * rate, 32 * rate)
         self._hellos_of_host = Budgets[str](rate=HELLOS_FOR_JOIN * rate, burst=2 * HELLOS_FOR_JOIN * rate)
-        self._mercy = Bucket(1 / limits.keepalive, 1)
         self._all_hellos = Bucket(4 * HELLOS_FOR_JOIN * rate, 8 * HELLOS_FOR_JOIN * rate)
 
     # Calls and handshakes
@@ -104,7 +108,10 @@ class Membership:
         self._send(call.address, datagram)
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
-        """Take a handshake datagram. Joins are many times as dear as the rest, and looked at only with a cookie."""
+        """Take a handshake datagram of the group. Joins are many times as dear as the rest, and need a cookie."""
+        if handshake.is_request(datagram) and not self._strangers.admit(address, now):
+            self._tally.refuse(Refusal.OVER_BUDGET)
+            return
         cookie = handshake.cookie_of(datagram, self._group)
         if cookie is not None and not self._cookies.accepts(cookie, address, now):
             self._tally.refuse(Refusal.STALE_COOKIE)
@@ -141,13 +148,15 @@ class Membership:
         if join.key == self._identity.key:  # We called ourselves.
             self.contacts.forget(address)
             return
+        if self.places.barred(key_id_of(join.key), now):
+            self._tally.refuse(Refusal.BARRED)
+            return
         refusal = handshake.check_join(join, self._group)
         if refusal is not None:
             self._tally.refuse(refusal)
             return
-        full = not self._has_room(key_id_of(join.key), address)
-        if full and join.alone and self._mercy.take(1, now) and (other := self._replaceable(called=False)) is not None:
-            # Else those who come late to a group of crowded peers would stay alone for ever.
+        full = not self.places.room_for(key_id_of(join.key), address)
+        if full and join.alone and (other := self.places.mercy(address, now)) is not None:
             self.send_away(other, now)
             full = False
         answer = handshake.answer_join(join, self._identity, self._group, session_id=self._new_session_id(), full=full)
@@ -169,7 +178,9 @@ class Membership:
             self._tally.refuse(session)
         elif welcome.key == self._identity.key:
             self.contacts.forget(address)
-        elif welcome.full or not self._has_room(key_id_of(welcome.key), address):
+        elif self.places.barred(key_id_of(welcome.key), now):
+            self._tally.refuse(Refusal.BARRED)
+        elif welcome.full or not self.places.room_for(key_id_of(welcome.key), address):
             self.contacts.full(address, now)
             self._admit(Guest(session, welcome.key, address, True, caller=True, began=now))
             self._send(address, session.seal(encode(self._word(key_id_of(welcome.key), address, MOST_PEERS))))
@@ -194,30 +205,18 @@ class Membership:
 
     # Neighbours
 
-    def _has_room(self, key_id: bytes, address: Address) -> bool:
-        if key_id in self.links or len(self.links) < self._limits.neighbours:
-            return True
-        return self.contacts.is_named(address) and self._replaceable() is not None
-
-    def _replaceable(self, *, called: bool = True) -> Link | None:
-        """Return a neighbour that gives way: none that the user named, and perhaps none that we called ourselves."""
-        others = [
-            link
-            for link in self.links.values()
-            if not self.contacts.is_named(link.address) and (called or not link.session.initiator)
-        ]
-        return self._rng.choice(others) if others else None
-
     def confirm(self, guest: Guest, message: object, now: float) -> Link | None:
         """Make a neighbour of a guest who has shown that it holds the session's keys, if there is room."""
         self._dismiss(guest)
-        if not guest.full and self._has_room(key_id_of(guest.key), guest.address):
+        key_id = key_id_of(guest.key)
+        room = not guest.full and self.places.room_for(key_id, guest.address)
+        if room and (key_id in self.links or self.places.admits(guest.address, now)):
             return self._establish(guest.session, guest.key, guest.address, now, now - guest.began)
         if isinstance(message, Peers):
-            self.learn(message, key_id_of(guest.key), guest.address, now)
+            self.learn(message, key_id, guest.address, now)
         if not guest.caller:
             self._tally.refuse(Refusal.FULL)
-            word = self._word(key_id_of(guest.key), guest.address, MOST_PEERS)
+            word = self._word(key_id, guest.address, MOST_PEERS)
             self._send(guest.address, guest.session.seal(encode(word)))
         return None
 
@@ -225,11 +224,11 @@ class Membership:
         key_id = key_id_of(key)
         link = self.links.get(key_id)
         if link is None:
-            if len(self.links) >= self._limits.neighbours and (other := self._replaceable()) is not None:
+            if self.places.full and (other := self.places.giving_way_to(address)) is not None:
                 self.send_away(other, now)
-            sent, manifests = self._limits.sender_rate, self._limits.manifest_rate
-            buckets = Bucket(sent, 2 * sent), Bucket(manifests, 2 * manifests)
-            link = self.links[key_id] = Link(key, key_id, address, session, *buckets, now, now, path=Path(delay))
+            link = self.links[key_id] = Link(
+                key, key_id, address, session, Allowance(self._limits), now, now, path=Path(delay)
+            )
         else:
             # The last session stays open for what is still under way in it.
             if link.previous is not None:
@@ -248,6 +247,14 @@ class Membership:
         """Let a neighbour go, and tell it so."""
         self._send(link.address, link.session.seal(encode(Leave())))
         self.drop(link, now)
+
+    def bar(self, link: Link, now: float) -> None:
+        """Let a neighbour go who is nothing but a nuisance, and keep it out for a while."""
+        self._tally.refuse(Refusal.NUISANCE)
+        self.places.bar(link.key_id, now)
+        self.send_away(link, now)
+        if not self.contacts.is_named(link.address):
+            self.contacts.forget(link.address)
 
     def drop(self, link: Link, now: float) -> None:
         """Let a neighbour go; its address is tried again."""
@@ -295,6 +302,5 @@ class Membership:
         for guest in list(self._guests.values()):
             if now > guest.began + ANSWER_WITHIN:
                 self._dismiss(guest)
-        full = len(self.links) >= self._limits.neighbours
-        for address in self.contacts.due(now, named_only=full, linked=self.links):
+        for address in self.contacts.due(now, named_only=self.places.full, linked=self.links):
             self.call(address, now)

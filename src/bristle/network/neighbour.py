@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bristle.network.addresses import Address
-from bristle.network.budget import Bucket
+from bristle.network.allowance import Allowance
 from bristle.network.handshake import Caller
 from bristle.network.receiving import Incoming
 from bristle.network.sending import Outgoing, Path
@@ -48,8 +48,7 @@ class Link:
     key_id: bytes
     address: Address
     session: Session
-    bucket: Bucket
-    manifests: Bucket
+    allowance: Allowance
     last_heard: float
     next_word: float
     previous: Session | None = None

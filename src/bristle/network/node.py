@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from bristle.network import messages
 from bristle.network.addresses import Address
-from bristle.network.budget import Bucket
+from bristle.network.allowance import Pool
 from bristle.network.counters import Tally
 from bristle.network.group import Group
-from bristle.network.handshake import is_handshake
+from bristle.network.handshake import is_handshake, prefix_of
 from bristle.network.identity import Identity
-from bristle.network.inbox import Inbox, Received
+from bristle.network.inbox import NOTHING, Inbox, Received
 from bristle.network.limits import Limits
 from bristle.network.membership import Membership
 from bristle.network.messages import Acknowledgement, Leave, Message, Peers, Piece, SignedManifest
@@ -27,6 +27,7 @@ from bristle.network.refusal import Refusal
 from bristle.network.session import SEALED, session_id_of
 from bristle.peer.wire_size import LARGEST_DATAGRAM, Encoding
 
+_SEALED = bytes([SEALED])
 HOUSEKEEPING = 0.1
 """Seconds between looks at calls, signs of life and silence."""
 
@@ -71,11 +72,12 @@ class Node:
         self._transmit = send
         self._group = group
         self._limits = limits
-        self._total = Bucket(limits.receive_rate, limits.receive_rate)
+        self._pool = Pool(limits)
+        self._prefix = prefix_of(group)
         self._housekept = -math.inf
-        self.inbox = Inbox(group=group, limits=limits, tally=self.tally, send=self._say)
+        self.inbox = Inbox(group=group, limits=limits, tally=self.tally, pool=self._pool, send=self._say)
         self.outbox = Outbox(
-            identity=identity, group=group, limits=limits, tally=self.tally, send=self._say, sequence=sequence
+            identity=identity, group=group, limits=limits, tally=self.tally, send=self._offer, sequence=sequence
         )
         self.membership = Membership(
             identity=identity,
@@ -97,6 +99,11 @@ class Node:
 
     def _say(self, link: Link, message: bytes) -> None:
         self._count_and_send(link.address, link.session.seal(message))
+
+    def _offer(self, link: Link, message: bytes) -> None:
+        """Say something that will be answered."""
+        link.allowance.make_up(1)
+        self._say(link, message)
 
     def _joined(self, link: Link, now: float) -> None:
         self.inbox.forget(link)
@@ -150,12 +157,12 @@ class Node:
         self.tally.bytes_in += len(datagram)
         if len(datagram) > LARGEST_DATAGRAM:
             self.tally.refuse(Refusal.OVERSIZE)
-        elif datagram[:1] == bytes([SEALED]):
+        elif datagram[:1] == _SEALED:
             self._receive_sealed(address, datagram, now)
-        elif is_handshake(datagram):
+        elif datagram.startswith(self._prefix) and len(datagram) > len(self._prefix):
             self.membership.receive(address, datagram, now)
         else:
-            self.tally.refuse(Refusal.MALFORMED)
+            self.tally.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)
 
     def _receive_sealed(self, address: Address, datagram: bytes, now: float) -> None:
         owner = self.membership.sessions.get(session_id_of(datagram))
@@ -164,7 +171,7 @@ class Node:
             return
         if isinstance(owner, Link):
             cost = max(len(datagram), CHEAPEST)
-            if not (owner.bucket.take(cost, now) and self._total.take(cost, now)):
+            if not owner.allowance.take_bytes(cost, self._pool, now):
                 self.tally.refuse(Refusal.OVER_BUDGET)
                 return
             previous = owner.previous
@@ -182,18 +189,25 @@ class Node:
             self._act(link, message, len(datagram), now)
 
     def _act(self, link: Link, message: Message, size: int, now: float) -> None:
+        worth = NOTHING
         match message:
             case Piece():
-                self.inbox.on_piece(link, message, size, now)
+                worth = self.inbox.on_piece(link, message, size, now)
             case Acknowledgement():
                 self.outbox.acknowledged(link, message, now)
             case SignedManifest():
-                self.inbox.on_manifest(link, message, size, now)
+                worth = self.inbox.on_manifest(link, message, size, now)
             case Peers():
                 self.outbox.told(message.seen)
-                self.membership.learn(message, link.key_id, link.address, now)
+                if link.allowance.take_gossip(now):
+                    self.membership.learn(message, link.key_id, link.address, now)
             case Leave():
                 self.membership.drop(link, now)
+                return
+        if worth > 0:
+            link.allowance.make_up(worth)
+        elif link.allowance.bothered(-worth, now):
+            self.membership.bar(link, now)
 
     def tick(self, now: float) -> float:
         """Do what time asks for; return when to come again."""

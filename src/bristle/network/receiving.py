@@ -81,6 +81,11 @@ class Incoming:
         self._news_since = min(self._news_since, now)
 
     @property
+    def pieces(self) -> int:
+        """How many pieces are there."""
+        return len(self._pieces)
+
+    @property
     def complete(self) -> bool:
         """Whether all of it is there."""
         return self.manifest is not None and len(self._pieces) == self._units - 1

@@ -28,4 +28,6 @@ class Refusal(StrEnum):
     NO_MEMORY = "no memory left for it"
     TOO_SLOW = "transfer too slow"
     FULL = "no room for another neighbour"
+    NUISANCE = "nothing but a nuisance"
+    BARRED = "kept out for a while"
     BAD_ADDRESS = "address not fit to contact"
