@@ -116,6 +116,8 @@ class Result:
     flood_mib: float
     neighbours: int
     refused: dict[str, int]
+    every_quiet: list[float]
+    every_flood: list[float]
     load: float
 
 
@@ -238,8 +240,10 @@ def flood(setting: Setting, folder: Path) -> Result:
     processes = Processes()
     try:
         victim, seen = processes.start(work, str(folder), [0], [], setting.interval)
-        (address,), ids = victim.recv()
-        others, _ = processes.start(work, str(folder), list(range(1, 1 + setting.neighbours)), [address], setting.interval)
+        (address,), _ids = victim.recv()
+        others, _ = processes.start(
+            work, str(folder), list(range(1, 1 + setting.neighbours)), [address], setting.interval
+        )
         _, honest = others.recv()
         victim.send(honest)
         group = Group(
@@ -315,6 +319,8 @@ def flood(setting: Setting, folder: Path) -> Result:
         flood_mib=max(one.mib for one in floods),
         neighbours=len(neighbours),
         refused={name.removeprefix("refused."): n for name, n in counters.items()},
+        every_quiet=[round(one.rate(after=HELD_BACK), 2) for one in quiet],
+        every_flood=[round(one.rate(), 2) for one in floods],
         load=os.getloadavg()[0],
     )
 
@@ -338,7 +344,9 @@ def table(results: list[Result]) -> str:
     """Return a table, a line for each flood."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
     lines += ["| " + " | ".join(told(one) for told in COLUMNS.values()) + " |" for one in results]
-    machine = f"{os.cpu_count()} processors shared with other work, {platform.machine()}, Python {sys.version.split()[0]}"
+    machine = (
+        f"{os.cpu_count()} processors shared with other work, {platform.machine()}, Python {sys.version.split()[0]}"
+    )
     return "\n".join([*lines, "", machine])
 
 

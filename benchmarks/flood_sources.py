@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from bristle.network import Group, Identity
-from bristle.network import handshake, messages
+from bristle.network import Group, Identity, handshake, messages
 from bristle.network.handshake import Caller, Cookie, Welcome
 from bristle.network.manifest import Manifest, digests_of, encode_manifest
 from bristle.network.session import SEALED, Session
@@ -156,9 +155,7 @@ class Flood:
         return messages.encode(messages.SignedManifest(1, 8000, source.signed))
 
 
-def generate(
-    group: Group, victim: Address, pipe: Connection, *, kind: str, rate: float, count: int, one: bool
-) -> None:
+def generate(group: Group, victim: Address, pipe: Connection, *, kind: str, rate: float, count: int, one: bool) -> None:
     """Flood, or only work as hard, as the pipe says; answer each command with what was sent and what that cost."""
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

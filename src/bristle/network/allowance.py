@@ -8,6 +8,13 @@ from bristle.network.limits import Limits
 ALL_MANIFESTS = 16
 """Times the rate of one neighbour: manifests of all together."""
 
+WANTED, LATE, NOTHING = 1.0, -0.25, -1.0
+"""What a message was worth: new and asked for, before its manifest or after its head, or for nothing.
+
+A whole window of pieces, or acknowledgements of it, may come late from somebody honest: when a manifest gets lost,
+or when a newer head overtakes them.
+"""
+
 _PATIENCE = 20.0
 """Seconds' worth of messages for nothing that are taken before a neighbour is let go."""
 
@@ -51,9 +58,7 @@ class Allowance:
 
     def take_bytes(self, amount: float, pool: Pool, now: float) -> bool:
         """Tell whether so many bytes may come."""
-        return self._bytes.take(amount, now) and (
-            self._assured_bytes.take(amount, now) or pool.bytes.take(amount, now)
-        )
+        return self._bytes.take(amount, now) and (self._assured_bytes.take(amount, now) or pool.bytes.take(amount, now))
 
     def may_announce(self, now: float) -> bool:
         """Tell whether a manifest is worth a look: cheaper than `take_manifest`, and it takes nothing."""
@@ -72,5 +77,5 @@ class Allowance:
         return not self._nuisance.take(price, now)
 
     def make_up(self, credit: float) -> None:
-        """Take note of something useful, or of something that will be answered: it makes up for what was not."""
+        """Take note of something useful: it makes up for what was not."""
         self._nuisance.give(credit)

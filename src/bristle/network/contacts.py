@@ -54,6 +54,11 @@ class Contacts:
         """Add an address that the user named."""
         self._contacts[address] = Contact(named=True, source=b"", next_try=now)
 
+    @property
+    def named(self) -> list[Address]:
+        """The addresses that the user named."""
+        return [address for address, contact in self._contacts.items() if contact.named]
+
     def hand_on(self, address: Address, source: bytes, now: float, *, key_id: bytes = b"") -> bool:
         """Add an address that a member handed on, and whose it is; False if there is no room for more of its."""
         if address in self._contacts:

@@ -57,9 +57,10 @@ class Tally:
     retransmissions: int = 0
     refused: Counter[Refusal] = field(default_factory=Counter)
 
-    def refuse(self, reason: Refusal) -> None:
+    def refuse(self, reason: Refusal, count: int = 1) -> None:
         """Count something that was not taken."""
-        self.refused[reason] += 1
+        if count:
+            self.refused[reason] += count
 
     def snapshot(self) -> Counters:
         """Return the counters as they are now."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.network.addresses import Address
-from bristle.network.allowance import Pool
+from bristle.network.allowance import LATE, NOTHING, WANTED, Pool
 from bristle.network.counters import Tally
 from bristle.network.encoding import Head, decode_head
 from bristle.network.group import Group
@@ -23,12 +23,6 @@ from bristle.network.receiving import Incoming
 from bristle.network.refusal import Refusal
 
 REMEMBERED_SENDERS = 4096
-WANTED, LATE, NOTHING = 1.0, -0.25, -1.0
-"""What a message was worth: new and asked for, a piece before its manifest or after its head, or nothing.
-
-A whole window of pieces may come late from somebody honest, when a manifest gets lost or a newer head overtakes them.
-"""
-
 _SLOWNESS = 4.0
 
 

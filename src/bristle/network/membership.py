@@ -22,12 +22,14 @@ from bristle.network.places import Places
 from bristle.network.refusal import Refusal
 from bristle.network.sending import Path
 from bristle.network.session import SESSION_ID_BYTES, Session
+from bristle.network.shield import Welcomed
 from bristle.network.strangers import Strangers
 
 ANSWER_WITHIN = 2.5
 """Seconds that a handshake may take."""
 
 MOST_GUESTS = 64
+MOST_HOSTS = 512
 FEW_PEERS = 4
 """Addresses in each sign of life; at the start of a session there are as many as fit."""
 
@@ -90,6 +92,12 @@ class Membership:
         self._all_joins = Bucket(8 * rate, 32 * rate)
         self._hellos_of_host = Budgets[str](rate=HELLOS_FOR_JOIN * rate, burst=2 * HELLOS_FOR_JOIN * rate)
         self._all_hellos = Bucket(4 * HELLOS_FOR_JOIN * rate, 8 * HELLOS_FOR_JOIN * rate)
+
+    def welcomed(self) -> Welcomed:
+        """Return what is let through in a flood: open sessions, and handshakes of those we know or are calling."""
+        known = [link.address for link in self.links.values()] + [call.address for call in self._calls.values()]
+        hosts = {address[0] for address in (*known, *self.contacts.named)}
+        return Welcomed(handshake.prefix_of(self._group), tuple(self.sessions), tuple(hosts)[:MOST_HOSTS])
 
     # Calls and handshakes
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from bristle.network import messages
 from bristle.network.addresses import Address
-from bristle.network.allowance import Pool
+from bristle.network.allowance import NOTHING, Pool
 from bristle.network.counters import Tally
 from bristle.network.group import Group
 from bristle.network.handshake import is_handshake, prefix_of
 from bristle.network.identity import Identity
-from bristle.network.inbox import NOTHING, Inbox, Received
+from bristle.network.inbox import Inbox, Received
 from bristle.network.limits import Limits
 from bristle.network.membership import Membership
 from bristle.network.messages import Acknowledgement, Leave, Message, Peers, Piece, SignedManifest
@@ -77,7 +77,7 @@ class Node:
         self._housekept = -math.inf
         self.inbox = Inbox(group=group, limits=limits, tally=self.tally, pool=self._pool, send=self._say)
         self.outbox = Outbox(
-            identity=identity, group=group, limits=limits, tally=self.tally, send=self._offer, sequence=sequence
+            identity=identity, group=group, limits=limits, tally=self.tally, send=self._say, sequence=sequence
         )
         self.membership = Membership(
             identity=identity,
@@ -99,11 +99,6 @@ class Node:
 
     def _say(self, link: Link, message: bytes) -> None:
         self._count_and_send(link.address, link.session.seal(message))
-
-    def _offer(self, link: Link, message: bytes) -> None:
-        """Say something that will be answered."""
-        link.allowance.make_up(1)
-        self._say(link, message)
 
     def _joined(self, link: Link, now: float) -> None:
         self.inbox.forget(link)
@@ -194,7 +189,7 @@ class Node:
             case Piece():
                 worth = self.inbox.on_piece(link, message, size, now)
             case Acknowledgement():
-                self.outbox.acknowledged(link, message, now)
+                worth = self.outbox.acknowledged(link, message, now)
             case SignedManifest():
                 worth = self.inbox.on_manifest(link, message, size, now)
             case Peers():

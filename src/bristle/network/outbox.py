@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.network.addresses import is_loopback
+from bristle.network.allowance import LATE, NOTHING, WANTED
 from bristle.network.budget import Bucket
 from bristle.network.counters import Tally
 from bristle.network.encoding import PLAIN, ZLIB, encode_head
@@ -29,9 +30,11 @@ _STALL = 1.0
 """Seconds that those who have not taken a head hold up the next one, or four times what the quickest took."""
 
 _STALLED_SLOWNESS = 4.0
+_RECENT = 64
+"""Heads, from the newest back, that acknowledgements may still come for."""
+
 _UNANSWERED = 2.0
 """Seconds after which a neighbour that answers nothing gets probes rather than heads."""
-
 
 
 @dataclass(frozen=True)
@@ -183,16 +186,20 @@ class Outbox:
                     still.append(link)
             ready = still
 
-    def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> None:
-        """Take an acknowledgement; what it makes room for is sent."""
+    def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
+        """Take an acknowledgement; what it makes room for is sent. Return what it was worth."""
         link.path.asked = None
-        if link.outgoing is None:
-            return
-        link.outgoing.acknowledged(news, now)
-        if link.outgoing.over:
+        outgoing = link.outgoing
+        if outgoing is None or news.sequence != outgoing.sequence:
+            asked_for = self._share is not None and 0 <= self._share.sequence - news.sequence < _RECENT
+            return LATE if asked_for else NOTHING
+        missing = outgoing.missing
+        outgoing.acknowledged(news, now)
+        if outgoing.over:
             self._end(link)
         else:
             self.pump([link], now)
+        return WANTED if outgoing.missing < missing or outgoing.delivered else LATE
 
     def settled(self, now: float) -> bool:
         """Tell whether the last share has left: every neighbour has it or it was given up.

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from bristle.network.addresses import Address
 from bristle.network.beacon import Beacon
 from bristle.network.counters import Counters
-from bristle.network.endpoint import Listener, UDPSocket
+from bristle.network.endpoint import UDPSocket
 from bristle.network.group import Group
 from bristle.network.identity import Identity
 from bristle.network.inbox import Received
 from bristle.network.limits import Limits
 from bristle.network.neighbour import Neighbour
 from bristle.network.node import Node
+from bristle.network.refusal import Refusal
+from bristle.network.shield import Welcomed
 from bristle.peer.wire_size import Encoding
 
 DEFAULTS = Limits()
@@ -72,13 +74,12 @@ class Overlay:
         for port in [port for _, port in self._known] + ([] if beacon is None else [beacon]):
             if not 1 <= port <= 65_535:
                 raise ValueError(f"the port of a known peer, or of the beacon, is from 1 to 65535, not {port}")
-        self._endpoint = UDPSocket(*listen)
+        self._endpoint = UDPSocket(*listen, receive=self._receive, welcomed=self._welcomed, unread=self._unread)
         self._node = Node(
             identity=identity, group=group, limits=limits, send=self._transmit, sequence=int(time.time() * 1000)
         )
         self._beacon_port = beacon
         self._beacon: Beacon | None = None
-        self._listener: Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._arrived = asyncio.Event()
         self._waiting_for_sent: list[asyncio.Future[None]] = []
@@ -106,7 +107,6 @@ class Overlay:
         if self.running:
             return
         await self._endpoint.open()
-        self._listener = Listener(self._endpoint, self._receive)
         if self._beacon_port is not None:
             node = self._node
             self._beacon = Beacon(
@@ -157,7 +157,6 @@ class Overlay:
             self._timer.cancel()
         if self._beacon is not None:
             await self._beacon.stop()
-        self._endpoint.remove_listener(self._listener)
         self._endpoint.close()
         for waiting in self._waiting_for_sent:
             if not waiting.done():
@@ -170,11 +169,18 @@ class Overlay:
         if self._endpoint.is_open():
             self._endpoint.send(address, datagram)
 
-    def _receive(self, address: Address, datagram: bytes) -> None:
-        now, ended = self._now(), self._node.outbox.ended
-        self._node.receive(address, datagram, now)
+    def _receive(self, come: list[tuple[Address, bytes]]) -> None:
+        now, ended, receive = self._now(), self._node.outbox.ended, self._node.receive
+        for address, datagram in come:
+            receive(address, datagram, now)
         if self._node.outbox.ended != ended or self._node.inbox.waiting:
             self._notice(now)
+
+    def _welcomed(self) -> Welcomed:
+        return self._node.membership.welcomed()
+
+    def _unread(self, count: int) -> None:
+        self._node.tally.refuse(Refusal.UNREAD, count)
 
     def _notice(self, now: float) -> None:
         if self._node.inbox.waiting:

@@ -25,6 +25,7 @@ class Refusal(StrEnum):
     BAD_DIGEST = "chunk does not match its digest"
     NOT_FINITE = "not finite"
     OVER_BUDGET = "over budget"
+    UNREAD = "dropped unread in a flood"
     NO_MEMORY = "no memory left for it"
     TOO_SLOW = "transfer too slow"
     FULL = "no room for another neighbour"

@@ -126,6 +126,11 @@ class Outgoing:
         """Whether there is nothing left to do: all has arrived, or it was given up."""
         return self.delivered or self.failed
 
+    @property
+    def missing(self) -> int:
+        """How many units have not arrived."""
+        return self._missing
+
     def ready(self) -> bool:
         """Tell whether a unit may be sent now, as far as the window goes."""
         while self._waiting and self._arrived[self._waiting[0]]:

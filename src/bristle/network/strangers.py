@@ -1,4 +1,4 @@
-"""What strangers may cost: a budget for each address, before anything but the first bytes of a datagram is looked at."""
+"""What strangers may cost: a budget for each address, before more than the first bytes of a datagram is looked at."""
 
 from __future__ import annotations
 
