@@ -21,6 +21,9 @@ _AT_ONCE = 32
 CROWDED = 2000.0
 """Datagrams a second from which on the socket is looked at now and then, rather than whenever one comes."""
 
+FLOODED = 1000.0
+"""Datagrams a second that are refused from which on the shield is raised."""
+
 NOW_AND_THEN = 0.005
 """Seconds between looks at a crowded socket."""
 
@@ -38,15 +41,15 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
     """IPv8's own UDP endpoint listens on another port when one is taken, and reads through asyncio, a datagram a turn.
 
     A flood costs more by waking the process for every datagram than by anything that is done with them. So when there
-    are many, a shield is raised for a second, as far as the system has one, and what passes it is left to the kernel's
-    buffer for a few milliseconds at a time, and as many are read then as a bound allows.
+    are many, they are left to the kernel's buffer for a few milliseconds, and as many are read then as a bound allows.
+    When most are refused, a shield is raised for a second, as far as the system has one.
 
     Parameters
     ----------
     host, port
         Where to listen: an IPv4 or IPv6 address of this machine, and a port, or 0 for any.
     receive : callable
-        Takes what has come: addresses and datagrams.
+        Takes what has come, addresses and datagrams, and returns how many of them it refused.
     welcomed : callable
         Returns what passes the shield.
     unread : callable
@@ -58,7 +61,7 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         host: str,
         port: int,
         *,
-        receive: Callable[[list[tuple[Address, bytes]]], None],
+        receive: Callable[[list[tuple[Address, bytes]]], int],
         welcomed: Callable[[], Welcomed],
         unread: Callable[[int], None],
     ) -> None:
@@ -72,7 +75,8 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         self._shield: Shield | None = None
         self._lowering: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
-        self._counted, self._since = 0, 0.0
+        self._counted = self._refused = 0
+        self._since = 0.0
 
     async def open(self) -> bool:
         """Listen.
@@ -107,45 +111,42 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         return self._look is not None
 
     @property
-    def crowded(self) -> bool:
-        """Whether so much comes that the socket is looked at only now and then."""
-        return self._look is not None
-
-    @property
     def shielded(self) -> bool:
         """Whether the kernel drops most of what comes."""
         return self._lowering is not None
 
     def read(self) -> None:
         """Hand on what has come, up to a bound."""
-        self._counted += self._drain(_AT_ONCE)
-        if self._loop is None or self._socket is None or self.crowded or not self._rate_above(CROWDED):
+        self._drain(_AT_ONCE)
+        if self._loop is None or self._socket is None or self.crowded:
             return
-        self._loop.remove_reader(self._socket)
-        self._look = self._loop.call_later(NOW_AND_THEN, self._look_again)
-        self._raise_shield()
+        if self._measure(CROWDED, meanwhile=False):
+            self._loop.remove_reader(self._socket)
+            self._look = self._loop.call_later(NOW_AND_THEN, self._look_again)
 
     def _look_again(self) -> None:
         """Look at a crowded socket; when it is crowded no more, be woken again by whatever comes."""
         assert self._loop is not None
-        self._counted += self._drain(AT_A_LOOK)
+        self._drain(AT_A_LOOK)
         if self._socket is None:
             return
-        if self._rate_above(CROWDED / 2, meanwhile=True):
-            self._raise_shield()
+        if self._measure(CROWDED / 2, meanwhile=True):
             self._look = self._loop.call_later(NOW_AND_THEN, self._look_again)
         else:
             self._look = None
             self._loop.add_reader(self._socket, self.read)
 
-    def _rate_above(self, rate: float, *, meanwhile: bool = False) -> bool:
+    def _measure(self, rate: float, *, meanwhile: bool) -> bool:
         """Tell whether more than so many datagrams a second came, or something else while that is not known yet."""
         assert self._loop is not None
         now = self._loop.time()
-        if now - self._since < _MEASURED:
+        elapsed = now - self._since
+        if elapsed < _MEASURED:
             return meanwhile
-        counted, elapsed = self._counted, now - self._since
-        self._counted, self._since = 0, now
+        counted, refused = self._counted, self._refused
+        self._counted, self._refused, self._since = 0, 0, now
+        if refused > FLOODED * elapsed:
+            self._raise_shield()
         return counted > rate * elapsed
 
     def _raise_shield(self) -> None:
@@ -163,11 +164,11 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             self._shield.lower()
             self._unread(self._shield.dropped())
 
-    def _drain(self, most: int) -> int:
-        """Hand on up to so many datagrams; return how many there were."""
+    def _drain(self, most: int) -> None:
+        """Hand on up to so many datagrams."""
         come: list[tuple[Address, bytes]] = []
         if self._socket is None:
-            return 0
+            return
         read = self._socket.recvfrom
         try:
             for _ in range(most):
@@ -178,8 +179,8 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             pass
         self.bytes_down += sum(len(datagram) for _, datagram in come)
         if come:
-            self._receive(come)
-        return len(come)
+            self._counted += len(come)
+            self._refused += self._receive(come)
 
     def send(self, socket_address: Address, packet: bytes) -> None:
         """Send a datagram. When the network does not take it, it is lost, as on any other part of its way."""

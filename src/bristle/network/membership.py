@@ -9,7 +9,6 @@ from collections.abc import Callable
 from bristle.network import handshake
 from bristle.network.addresses import Address, may_hand_on
 from bristle.network.allowance import Allowance
-from bristle.network.budget import Bucket, Budgets
 from bristle.network.contacts import Contacts
 from bristle.network.counters import Tally
 from bristle.network.group import Group
@@ -32,9 +31,6 @@ MOST_GUESTS = 64
 MOST_HOSTS = 512
 FEW_PEERS = 4
 """Addresses in each sign of life; at the start of a session there are as many as fit."""
-
-HELLOS_FOR_JOIN = 20
-"""A hello costs a hash, a join signatures: so many more hellos are allowed."""
 
 _AGAIN = 0.5
 """Seconds until something is said again that there was no answer to."""
@@ -86,12 +82,6 @@ class Membership:
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
         self._calls: dict[bytes, Call] = {}
         self._cookies = CookieJar(entropy(32))
-        rate = limits.handshake_rate
-        self._joins = Budgets[Address](rate=rate, burst=rate)
-        self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
-        self._all_joins = Bucket(8 * rate, 32 * rate)
-        self._hellos_of_host = Budgets[str](rate=HELLOS_FOR_JOIN * rate, burst=2 * HELLOS_FOR_JOIN * rate)
-        self._all_hellos = Bucket(4 * HELLOS_FOR_JOIN * rate, 8 * HELLOS_FOR_JOIN * rate)
 
     def welcomed(self) -> Welcomed:
         """Return what is let through in a flood: open sessions, and handshakes of those we know or are calling."""
@@ -129,7 +119,8 @@ class Membership:
             case Refusal():
                 self._tally.refuse(message)
             case Hello():
-                self._on_hello(message, address, now)
+                cookie = self._cookies.make(address, now)
+                self._send(address, handshake.encode_cookie(self._group, message.nonce, cookie))
             case Cookie():
                 call = self._calls.get(message.nonce)
                 if call is None or call.address != address:
@@ -142,15 +133,8 @@ class Membership:
             case Welcome():
                 self._on_welcome(message, address, now)
 
-    def _on_hello(self, hello: Hello, address: Address, now: float) -> None:
-        if self._hellos_of_host.take(address[0], 1, now) and self._all_hellos.take(1, now):
-            self._send(address, handshake.encode_cookie(self._group, hello.nonce, self._cookies.make(address, now)))
-        else:
-            self._tally.refuse(Refusal.OVER_BUDGET)
-
     def _on_join(self, join: Join, address: Address, now: float) -> None:
-        budgets = self._joins.take(address, 1, now) and self._joins_of_host.take(address[0], 1, now)
-        if not (budgets and self._all_joins.take(1, now)):
+        if not self._strangers.may_join(address, now):
             self._tally.refuse(Refusal.OVER_BUDGET)
             return
         if join.key == self._identity.key:  # We called ourselves.

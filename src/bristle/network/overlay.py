@@ -169,12 +169,14 @@ class Overlay:
         if self._endpoint.is_open():
             self._endpoint.send(address, datagram)
 
-    def _receive(self, come: list[tuple[Address, bytes]]) -> None:
+    def _receive(self, come: list[tuple[Address, bytes]]) -> int:
         now, ended, receive = self._now(), self._node.outbox.ended, self._node.receive
+        refused = self._node.tally.refused.total()
         for address, datagram in come:
             receive(address, datagram, now)
         if self._node.outbox.ended != ended or self._node.inbox.waiting:
             self._notice(now)
+        return self._node.tally.refused.total() - refused
 
     def _welcomed(self) -> Welcomed:
         return self._node.membership.welcomed()

@@ -13,12 +13,14 @@ class Strangers:
     """Budgets for handshakes from anybody, by address, by network, and for all together.
 
     A handshake takes two datagrams. Those who say more than a few spend a budget that all of them share, and those who
-    begin have one that is theirs: a flood from a few hundred addresses does not keep newcomers out.
+    begin have one that is theirs: a flood from a few hundred addresses does not keep newcomers out. A hello costs a
+    hash, but a join costs signatures: those have a budget of their own.
 
     Parameters
     ----------
     rate : float
-        Datagrams a second of one address; of a network ten times, and of all together fifty times as many.
+        Datagrams a second of one address; of a network ten times, and of all together a hundred times as many. Joins
+        of one address, too; of a host four times, and of all together eight times as many.
     """
 
     def __init__(self, rate: float) -> None:
@@ -26,6 +28,9 @@ class Strangers:
         self._of_network = Budgets[str](rate=10 * rate, burst=40 * rate)
         self._begun = Bucket(50 * rate, 100 * rate)
         self._new = Bucket(50 * rate, 100 * rate)
+        self._joins = Budgets[Address](rate=rate, burst=rate)
+        self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
+        self._all_joins = Bucket(8 * rate, 32 * rate)
 
     def admit(self, address: Address, now: float) -> bool:
         """Tell whether a datagram of an address is to be looked at."""
@@ -34,3 +39,11 @@ class Strangers:
             return False
         new = left >= self._of_address.burst - _FIRST_WORDS
         return (self._new if new else self._begun).take(1, now)
+
+    def may_join(self, address: Address, now: float) -> bool:
+        """Tell whether a join of an address, which has a cookie, is to be checked."""
+        return (
+            self._joins.take(address, 1, now)
+            and self._joins_of_host.take(address[0], 1, now)
+            and self._all_joins.take(1, now)
+        )
