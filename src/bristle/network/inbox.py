@@ -23,6 +23,9 @@ from bristle.network.receiving import Incoming
 from bristle.network.refusal import Refusal
 
 REMEMBERED_SENDERS = 4096
+WAITING = 2
+"""Times the number of neighbours: heads, one of each sender, that wait for the learner at most."""
+
 _SLOWNESS = 4.0
 
 
@@ -171,6 +174,11 @@ class Inbox:
             return
         self._tally.heads_in += 1
         link.heads_in += 1
+        self._inbox.pop(link.key_id, None)  # So that the newest comes last.
+        if len(self._inbox) >= WAITING * self._limits.neighbours:
+            # Senders come and go while the learner rests: those who are still there send again.
+            del self._inbox[next(iter(self._inbox))]
+            self._tally.refuse(Refusal.NO_MEMORY)
         self._inbox[link.key_id] = Received(
             link.key_id,
             manifest.iteration,

@@ -22,7 +22,12 @@ from bristle.network.neighbour import Link
 from bristle.network.sending import Outgoing
 from bristle.peer.wire_size import Encoding, piece_bytes
 
-LARGEST_SEQUENCE = 2**63
+FURTHEST = 2**41
+"""Milliseconds, some 70 years, that a clock may have gone back by: what neighbours say beyond that is a lie.
+
+Whoever had us count up to the end of all numbers would silence us for good when we start again.
+"""
+
 _QUANTUM = 4
 _SLOWNESS = 2.0
 _GRACE = 0.1
@@ -72,7 +77,7 @@ class Outbox:
     ) -> None:
         self._identity, self._group, self._limits, self._tally = identity, group, limits, tally
         self._send = send
-        self._next_sequence = sequence
+        self._next_sequence = self._first_sequence = sequence
         self._pace = Bucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
         self._share: Share | None = None
         self._awaited: list[Outgoing] = []
@@ -222,7 +227,7 @@ class Outbox:
 
     def told(self, seen: int) -> None:
         """Learn that a neighbour has heads of ours, from before a restart, that are ahead of our clock."""
-        if self._next_sequence <= seen < LARGEST_SEQUENCE:
+        if self._next_sequence <= seen <= self._first_sequence + FURTHEST:
             self._next_sequence = seen + 1
 
     def tick(self, links: list[Link], now: float) -> bool:

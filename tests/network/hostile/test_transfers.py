@@ -1,0 +1,221 @@
+"""Members that send what they should not, over real sockets: drips, endless manifests, forgeries, replays, bombs, lies."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from bristle.network import Group, Limits, messages
+from bristle.network.manifest import digests_of
+
+if TYPE_CHECKING:
+    from tests.network.conftest import Matrix, RealNetwork
+    from tests.network.hostile.conftest import Attacker
+
+Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
+Wait = Callable[..., Any]
+Heads = Callable[..., "Matrix"]
+Attackers = Callable[..., "Attacker"]
+Bodies = Callable[["Matrix"], bytes]
+
+
+async def honest_pair(network: RealNetwork, wait: Wait, group: Group, **limits: Any) -> Any:
+    """Return two peers that know each other."""
+    first = await network.peer(group, limits=Limits(**limits))
+    second = await network.peer(group, known=[first.address])
+    await wait(lambda: bool(first.neighbours()) and bool(second.neighbours()))
+    return first, second
+
+
+async def still_hears(first: Any, second: Any, head: Matrix, wait: Wait) -> None:
+    """See to it that an honest head arrives after all that happened."""
+    first.take()
+    before = first._node.inbox.seen(second.identity.key_id)
+    second.share(head, iteration=5)
+    await wait(lambda: first._node.inbox.seen(second.identity.key_id) > before)
+    np.testing.assert_array_equal({one.sender: one.head for one in first.take()}[second.identity.key_id], head)
+
+
+def test_a_transfer_that_drips_is_given_up_and_holds_up_nobody(
+    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first, second = await honest_pair(network, wait, large, patience=0.2)
+        slow = attackers(large)
+        assert await slow.join(first.address)
+        body = body_of(head_of(large, 9))
+        sequence, signed = slow.manifest(body)
+        slow.say(messages.SignedManifest(1, 512, signed))
+        await wait(lambda: first._node.inbox._memory == len(body))
+        for index in range(len(body) // 512):  # A piece now and then: always news, and never the end.
+            slow.say(messages.Piece(sequence, 2 + index, index, body[512 * index :][:512]))
+            await asyncio.sleep(0.04)
+            if first.counters.refused.get("transfer too slow"):
+                break
+        else:
+            pytest.fail("it dripped to its end")
+        assert first._node.inbox._memory == 0
+        await still_hears(first, second, head_of(large), wait)
+
+    on_network(scenario)
+
+
+def test_endless_manifests_hold_one_heads_memory_and_end_in_a_bar(
+    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first, second = await honest_pair(network, wait, large)
+        liar = attackers(large)
+        assert await liar.join(first.address)
+        body = body_of(head_of(large, 9))
+        most = 0
+        for count in range(1000):
+            liar.say(messages.SignedManifest(1, 4000, liar.manifest(body)[1]))
+            most = max(most, first._node.inbox._memory)
+            if count % 20 == 0:
+                await asyncio.sleep(0)
+            if first.counters.refused.get("nothing but a nuisance"):
+                break
+        await wait(lambda: first.counters.refused.get("nothing but a nuisance") == 1)
+        assert 0 < most <= len(body)
+        assert first.counters.refused["over budget"] > 300
+        assert [one.key_id for one in first.neighbours()] == [second.identity.key_id]
+        # Its key is known by now; nobody checks its signature.
+        with pytest.raises(TimeoutError):
+            await liar.join(first.address, seconds=0.3)
+        assert first.counters.refused["kept out for a while"] >= 1
+        await still_hears(first, second, head_of(large), wait)
+
+    on_network(scenario)
+
+
+def test_forged_chunks_bombs_and_oversize_are_refused(
+    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first, second = await honest_pair(network, wait, large)
+        liar = attackers(large)
+        assert await liar.join(first.address)
+        body = body_of(head_of(large, 9))
+        flipped = body[:20_000] + bytes([body[20_000] ^ 1]) + body[20_001:]
+        bomb = zlib.compress(bytes(2**24), 9)
+        not_finite = body_of(np.zeros(large.shape, np.float32)).replace(b"\x00", b"\xff")
+        for refusal, share in {
+            "chunk does not match its digest": lambda: liar.share(body, altered=flipped),
+            "decompression bomb": lambda: liar.share(bomb, compression=1),
+            "oversize": lambda: liar.share(body + bytes(1)),
+            "body does not decode": lambda: liar.share(body[:-1]),
+            "not finite": lambda: liar.share(not_finite),
+            "wrong shape": lambda: liar.share(body, features=799),
+            "forged sender": lambda: liar.share(body, sender=second.identity.key_id),
+            "wrong group": lambda: liar.share(body, group=bytes(20)),
+        }.items():
+            share()
+            await wait(lambda refusal=refusal: first.counters.refused.get(refusal, 0) >= 1)
+        liar.send(b"\xb5" + bytes(20_000))
+        await wait(lambda: first.counters.refused["oversize"] == 2)
+        assert not first.take()
+        assert first._node.inbox._memory == 0
+        await still_hears(first, second, head_of(large), wait)
+
+    on_network(scenario)
+
+
+def test_what_was_said_before_is_not_heard_again(
+    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first, second = await honest_pair(network, wait, group)
+        member = attackers(group)
+        assert await member.join(first.address)
+        assert member.session is not None
+        body = body_of(head_of(group, 9))
+        sequence, signed = member.manifest(body)
+        said = [
+            member.session.seal(messages.encode(messages.SignedManifest(1, 4000, signed))),
+            member.session.seal(messages.encode(messages.Piece(sequence, 2, 0, body))),
+        ]
+        for datagram in said:
+            member.send(datagram)
+        await wait(lambda: len(first.take()) == 1)
+        # By whoever listened, from the same address and from another one; and by its author, sealed anew.
+        for datagram in said:
+            member.send(datagram)
+        await wait(lambda: first.counters.refused.get("replay") == 2)
+        listener = attackers(group)
+        listener.target = first.address
+        for datagram in said:
+            listener.send(datagram)
+        await wait(lambda: first.counters.refused.get("unknown session") == 2)
+        member.share(body, sequence=sequence - 1)
+        await wait(lambda: first.counters.refused["replay"] == 3)
+        # A new session of another identity does not make somebody else's words its own.
+        assert await listener.join(first.address)
+        listener.say(messages.SignedManifest(1, 4000, signed))
+        await wait(lambda: first.counters.refused.get("forged sender") == 1)
+        assert not first.take()
+        await still_hears(first, second, head_of(group), wait)
+
+    on_network(scenario)
+
+
+def test_lies_about_time_and_progress_change_nothing(
+    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first, second = await honest_pair(network, wait, group)
+        liar = attackers(group)
+        assert await liar.join(first.address)
+        body = body_of(head_of(group, 9))
+        # As far as numbers go: its words are kept as its words, and it has silenced nobody but itself.
+        liar.share(body, sequence=2**64 - 1, iteration=2**32 - 1)
+        received: list[Any] = []
+        await wait(lambda: bool(received.extend(first.take()) or received))
+        assert [(one.iteration, one.sequence) for one in received] == [(2**32 - 1, 2**64 - 1)]
+        liar.share(body)
+        await wait(lambda: first.counters.refused.get("replay") == 1)
+        # That we were seen at the end of all numbers: believed, it would leave us nothing to count with.
+        before = first._node.outbox._next_sequence
+        for seen in (2**64 - 1, 2**63 - 1, 2**50):
+            liar.say(messages.Peers(seen))
+        await still_hears(first, second, head_of(group), wait)
+        assert first._node.outbox._next_sequence == before
+        # That a clock went back is believed.
+        liar.say(messages.Peers(before + 1000))
+        await wait(lambda: first._node.outbox._next_sequence == before + 1001)
+
+    on_network(scenario)
+
+
+def test_an_equivocator_is_heard_by_each_as_it_speaks_to_each(
+    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first, second = await honest_pair(network, wait, group)
+        two_faced = attackers(group)
+        sessions = {}
+        for peer in (first, second):
+            assert await two_faced.join(peer.address)
+            sessions[peer] = two_faced.session
+        heads = {first: head_of(group, 1), second: head_of(group, 2)}
+        for peer, head in heads.items():
+            two_faced.session, two_faced.target = sessions[peer], peer.address
+            body = body_of(head)
+            two_faced.share(body, sequence=2**42, digests=digests_of(body))
+        # Nobody compares notes: each judges what it got by its own data, and takes no second head for the same number.
+        for peer, head in heads.items():
+            received: list[Any] = []
+            await wait(lambda peer=peer, received=received: bool(received.extend(peer.take()) or received))
+            np.testing.assert_array_equal(received[0].head, head)
+            two_faced.session, two_faced.target = sessions[peer], peer.address
+            two_faced.share(body_of(head_of(group, 3)), sequence=2**42)
+            await asyncio.sleep(0.05)
+            assert not peer.take()
+        await still_hears(first, second, head_of(group), wait)
+
+    on_network(scenario)
