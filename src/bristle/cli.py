@@ -91,6 +91,9 @@ def demo(
     classes: Annotated[int, typer.Option(help="Classes that each peer holds, of 10.")] = 4,
     loss: Annotated[float, typer.Option(help="Share of datagrams that a relay between the peers loses.")] = 0.0,
     iterations: Annotated[int, typer.Option(help="How long to learn.")] = 100,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="See that all works: at most 5 peers, 2 attackers and 20 iterations.")
+    ] = False,
     processes: Annotated[
         int | None, typer.Option(help="Processes that the peers are spread over.", show_default="1")
     ] = None,
@@ -121,6 +124,8 @@ def demo(
         processes=PROCESSES if processes is None else processes,
         seed=seed,
     )
+    if quick:
+        wanted = wanted.shortened()
     with _interruptible(f"the rows so far are in {json or out}"):
         show(wanted, out=out, json=json)
 

@@ -153,6 +153,8 @@ def test_a_demo_is_a_value() -> None:
     assert Demo() == Demo(rule="bristle-plus", peers=10, attackers=5)
     assert Demo(seed=3).scenario("krum").seed == 3
     assert Demo().holds(8) == "8 9 0 1"
+    assert Demo(seed=3).shortened() == Demo(seed=3, peers=5, attackers=2, classes_per_peer=6, iterations=20)
+    assert Demo(peers=3, attackers=0, iterations=4).shortened().members == 3
 
 
 @pytest.mark.parametrize("peers", [1, 2, 7, 10])

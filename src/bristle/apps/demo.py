@@ -84,6 +84,16 @@ class Demo:
         """How many are in the network: benign peers are numbered first, then attackers."""
         return self.peers + self.attackers
 
+    def shortened(self) -> Demo:
+        """Return a demo of the same kind that takes seconds; few peers need more digits each to have them all."""
+        return replace(
+            self,
+            peers=min(self.peers, 5),
+            attackers=min(self.attackers, 2),
+            classes_per_peer=max(self.classes_per_peer, 6),
+            iterations=min(self.iterations, 20),
+        )
+
     def scenario(self, rule: str) -> Scenario:
         """Return the same world for the simulator: the same samples, and peers that use `rule`."""
         return Scenario(
