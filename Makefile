@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint types imports unit peers format bench clean
+.PHONY: help demo test lint types imports unit peers docs docs-pictures format bench clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
@@ -23,10 +23,15 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing Bristle with its development tools (some minutes the first time) ..."
 	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.core $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing Bristle with what its documentation is made with ..."
+	@$(PIP) --editable '.[docs,plots]'
 	@touch $@ $(VENV)/.core
 
-demo: $(VENV)/.core  ## see Bristle at work (the main job)
-	@$(BIN)/bristle demo
+demo: $(VENV)/.core  ## see Bristle at work (the main job); DEMO=--quick for a small one
+	@$(BIN)/bristle demo $(DEMO)
 
 test: lint types imports unit  ## everything that CI checks
 
@@ -53,6 +58,12 @@ $(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .peers --requirement benchmarks/peers.txt
 	@touch $@
 
+docs: $(VENV)/.docs  ## build the documentation into site/; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-pictures: $(VENV)/.docs  ## draw the documentation's pictures anew
+	OMP_NUM_THREADS=1 $(BIN)/python docs/make_figures.py
+
 bench: peers  ## rules against ByzFL and ByzPy, and training; writes docs/
 	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/receivers.py --out docs/benchmarks-receivers.md
@@ -63,4 +74,4 @@ format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff format .
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site
