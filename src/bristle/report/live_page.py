@@ -1,0 +1,66 @@
+"""The page itself: one HTML text with style, script and, after the fact, data in it. It asks nobody else for anything."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+
+from bristle.report.snapshot import REASONS, Snapshot
+
+SCRIPTS = ("core.js", "model.js", "chart.js", "graph.js", "matrix.js", "peers.js", "main.js")
+NOTHING_ELSE = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True)
+class LivePage:
+    """A page and the policy that browsers are to hold it to."""
+
+    html: str
+    policy: str
+
+
+def live_page() -> LivePage:
+    """Return the page of a run that goes on: it asks for `state`, beside itself, again and again."""
+    return _page("Bristle", {"live": True}, connect="'self'")
+
+
+def recorded_page(runs: Sequence[Snapshot], *, title: str = "Bristle") -> str:
+    """Return the page of runs after the fact, with everything in it."""
+    if not runs:
+        raise ValueError("there is no run to show")
+    return _page(title, {"runs": [run.to_dict() for run in runs]}, connect="'none'").html
+
+
+def _page(title: str, content: dict[str, object], *, connect: str) -> LivePage:
+    style = _text("page.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(_text(name) for name in SCRIPTS) + "})();\n"
+    policy = f"{NOTHING_ELSE}; connect-src {connect}; style-src {_hash(style)}; script-src {_hash(script)}"
+    filled = {
+        "policy": escape(policy),
+        "title": escape(title),
+        "style": style,
+        "script": script,
+        "data": _data({**content, "reasons": REASONS}),
+    }
+    html = re.sub(r"\[\[(\w+)\]\]", lambda place: filled[place[1]], _text("page.html"))
+    return LivePage(html, f"{policy}; frame-ancestors 'none'")
+
+
+def _data(content: dict[str, object]) -> str:
+    """Return JSON that cannot end the element it stands in, whatever names hold."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _text(name: str) -> str:
+    return files("bristle.report").joinpath("live", name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"

@@ -1,0 +1,307 @@
+"""What the live page shows: a run at one moment, as plain values that fit into one bounded message."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from binascii import Error as BadBase64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bristle.rules.decision import Reason
+
+Point = tuple[int, float, float | None, float | None]
+"""Iteration, accuracy, and the ends of the band where there is one."""
+
+MOST_MEMBERS = 128
+MOST_WEIGHTS = 160_000
+MOST_CLASSES = 256
+MOST_POINTS = 300
+_FULL = 65_535
+
+
+class MemberKind(StrEnum):
+    """What is known of a member: from the outside a liar looks like everybody else."""
+
+    BENIGN = "benign"
+    MALICIOUS = "malicious"
+    UNKNOWN = "unknown"
+    OWN = "own"  # the peer whose page it is
+
+
+class RunState(StrEnum):
+    """Where a run is."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One who takes part; None stands for what is not known.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    kind : MemberKind
+        Whether it lies, where that is known.
+    holds : tuple of int, optional
+        The classes that it has samples of.
+    iteration : int, optional
+        How far it has come.
+    accuracy : float, optional
+        The latest that was measured.
+    bytes_in, bytes_out : int, optional
+        What it received and sent.
+    refused : mapping
+        How many messages it refused, for each kind.
+    hears : tuple of int, optional
+        The members that it is connected to.
+    """
+
+    name: str
+    kind: MemberKind
+    holds: tuple[int, ...] | None = None
+    iteration: int | None = None
+    accuracy: float | None = None
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
+    hears: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judgement:
+    """What one receiver made of the heads that it heard last.
+
+    Parameters
+    ----------
+    receiver : int
+        Which member.
+    iteration : int
+        In which of its iterations.
+    senders : sequence of int
+        The members that the heads came from.
+    reasons : sequence of int
+        A `Reason` code for each.
+    weights : array [senders, classes]
+        The share of each row of the new head that came from each.
+    unseen : int
+        Heads from members that are not shown.
+    """
+
+    receiver: int
+    iteration: int
+    senders: Sequence[int]
+    reasons: Sequence[int]
+    weights: npt.NDArray[Any]
+    unseen: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A run at one moment.
+
+    Parameters
+    ----------
+    title, subtitle : str
+        What runs, and in which setting.
+    rule : str
+        What the peers use.
+    state : RunState
+        Whether it goes on.
+    iteration : int
+        How far it has come.
+    total : int, optional
+        How long it will be.
+    classes : tuple of str
+        Names of the classes.
+    members : tuple of Member
+        Who takes part.
+    judgements : tuple of Judgement
+        The last decision of each receiver.
+    history : sequence of Point
+        Accuracy so far.
+    band : str
+        What the band is.
+    oracle : float, optional
+        Accuracy of one head trained on the samples of all benign peers.
+    references : mapping
+        Other curves to compare with: iteration and accuracy.
+    left_out : int
+        Members that are not shown.
+    """
+
+    title: str
+    subtitle: str
+    rule: str
+    state: RunState
+    iteration: int
+    total: int | None
+    classes: tuple[str, ...]
+    members: tuple[Member, ...]
+    judgements: tuple[Judgement, ...] = ()
+    history: Sequence[Point] = ()
+    band: str = ""
+    oracle: float | None = None
+    references: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    left_out: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it; weights as 16-bit integers in base64."""
+        return {
+            "title": self.title,
+            "subtitle": self.subtitle,
+            "rule": self.rule,
+            "state": self.state.value,
+            "iteration": self.iteration,
+            "total": self.total,
+            "classes": list(self.classes),
+            "members": [_member(one) for one in self.members],
+            "judgements": [_judgement(one) for one in self.judgements],
+            "history": thinned(self.history),
+            "band": self.band,
+            "oracle": self.oracle,
+            "references": {name: thinned(points) for name, points in self.references.items()},
+            "left_out": self.left_out,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Snapshot:
+        """Read what `to_dict` returned; ValueError where it is not that."""
+        try:
+            return _read(fields)
+        except (KeyError, TypeError, AttributeError, BadBase64) as error:
+            raise ValueError(f"the snapshot in it cannot be read: {type(error).__name__} {error}") from error
+
+
+REASONS = [{"name": reason.name.lower().replace("_", "-"), "words": reason.words} for reason in Reason]
+"""What reason codes stand for, in their order."""
+
+
+def room_for(classes: int) -> int:
+    """Return how many members are shown at most, so that a message stays small whatever the world is like."""
+    return max(2, min(MOST_MEMBERS, math.isqrt(MOST_WEIGHTS // max(1, classes))))
+
+
+def thinned(points: Sequence[Any]) -> list[list[Any]]:
+    """Return at most MOST_POINTS of the points, evenly spread, with the last among them."""
+    step = -(-len(points) // MOST_POINTS) or 1
+    return [list(points[at]) for at in range((len(points) - 1) % step, len(points), step)] if points else []
+
+
+def _member(one: Member) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "kind": one.kind.value,
+        "holds": None if one.holds is None else list(one.holds),
+        "iteration": one.iteration,
+        "accuracy": one.accuracy,
+        "bytes_in": one.bytes_in,
+        "bytes_out": one.bytes_out,
+        "refused": dict(one.refused),
+        "hears": None if one.hears is None else list(one.hears),
+    }
+
+
+def _judgement(one: Judgement) -> dict[str, Any]:
+    whole = np.rint(np.clip(one.weights, 0, 1) * _FULL).astype("<u2")
+    return {
+        "receiver": one.receiver,
+        "iteration": one.iteration,
+        "senders": [int(sender) for sender in one.senders],
+        "reasons": [int(reason) for reason in one.reasons],
+        "weights": b64encode(whole.tobytes()).decode(),
+        "unseen": one.unseen,
+    }
+
+
+def _read(fields: Mapping[str, Any]) -> Snapshot:
+    classes = tuple(str(name) for name in fields["classes"])
+    members = tuple(_read_member(one, len(classes), len(fields["members"])) for one in fields["members"])
+    if not classes or len(classes) > MOST_CLASSES or len(members) > MOST_MEMBERS:
+        raise ValueError(
+            f"a snapshot has at most {MOST_CLASSES} classes and {MOST_MEMBERS} members, "
+            f"not {len(classes)} and {len(members)}"
+        )
+    return Snapshot(
+        title=str(fields["title"]),
+        subtitle=str(fields["subtitle"]),
+        rule=str(fields["rule"]),
+        state=RunState(fields["state"]),
+        iteration=int(fields["iteration"]),
+        total=_whole(fields["total"]),
+        classes=classes,
+        members=members,
+        judgements=tuple(_read_judgement(one, len(members), len(classes)) for one in fields["judgements"]),
+        history=[(int(at), _number(mean), _share(low), _share(high)) for at, mean, low, high in fields["history"]],
+        band=str(fields["band"]),
+        oracle=_share(fields["oracle"]),
+        references={
+            str(name): [(int(at), _number(value)) for at, value in points]
+            for name, points in fields["references"].items()
+        },
+        left_out=int(fields["left_out"]),
+    )
+
+
+def _read_member(fields: Mapping[str, Any], classes: int, members: int) -> Member:
+    return Member(
+        name=str(fields["name"]),
+        kind=MemberKind(fields["kind"]),
+        holds=_positions(fields["holds"], classes),
+        iteration=_whole(fields["iteration"]),
+        accuracy=_share(fields["accuracy"]),
+        bytes_in=_whole(fields["bytes_in"]),
+        bytes_out=_whole(fields["bytes_out"]),
+        refused={str(kind): int(count) for kind, count in fields["refused"].items()},
+        hears=_positions(fields["hears"], members),
+    )
+
+
+def _read_judgement(fields: Mapping[str, Any], members: int, classes: int) -> Judgement:
+    senders, reasons = fields["senders"], fields["reasons"]
+    whole = np.frombuffer(b64decode(fields["weights"], validate=True), dtype="<u2")
+    if len(reasons) != len(senders) or whole.size != len(senders) * classes:
+        raise ValueError(f"a snapshot has {len(senders)} senders, {len(reasons)} reasons and {whole.size} weights")
+    (receiver,) = _positions([fields["receiver"]], members) or (0,)
+    return Judgement(
+        receiver=receiver,
+        iteration=int(fields["iteration"]),
+        senders=_positions(senders, members) or (),
+        reasons=[int(Reason(reason)) for reason in reasons],
+        weights=whole.reshape(len(senders), classes) / _FULL,
+        unseen=int(fields["unseen"]),
+    )
+
+
+def _positions(values: Any, count: int) -> tuple[int, ...] | None:
+    if values is None:
+        return None
+    found = tuple(int(value) for value in values)
+    if any(not 0 <= value < count for value in found):
+        raise ValueError(f"a snapshot of {count} has no place for {max(found, key=abs)}")
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _share(value: Any) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a snapshot holds {number}, which is not a number to draw")
+    return number
