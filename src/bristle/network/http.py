@@ -7,8 +7,6 @@ endpoint's own: a page in a browser that has its own name pointed here gets noth
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 import json
 import os
 import secrets
@@ -17,11 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from bristle.learning.files import write_atomically
+from bristle.network.http_guard import names_us, same_token
 from bristle.network.http_input import MAX_BODY, Inputs, parse
 from bristle.network.metrics import CONTENT_TYPE, render
 from bristle.network.service import Peer
@@ -108,28 +106,15 @@ class HttpEndpoint:
 
     @web.middleware
     async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self._is_ours(request.headers.get("Host", "")):
+        if not names_us(request.headers.get("Host", ""), self._host):
             raise web.HTTPForbidden(reason="the Host header names another machine: use the address of this endpoint")
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._token):
+        if kind.lower() != "bearer" or not same_token(given.strip(), self._token):
             raise web.HTTPUnauthorized(
                 reason=f"send 'Authorization: Bearer TOKEN' with the token in the file {TOKEN} of the peer's folder",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         return await handler(request)
-
-    def _is_ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name in ("localhost", self._host):
-            return True
-        try:
-            ipaddress.ip_address(name)  # Nobody can point a number elsewhere.
-        except ValueError:
-            return False
-        return True
 
     async def _predict(self, request: web.Request) -> web.Response:
         def predict(inputs: Inputs) -> dict[str, Any]:
