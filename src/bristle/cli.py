@@ -28,6 +28,15 @@ class Engine(StrEnum):
     ray = "ray"
 
 
+LOOPBACK = "127.0.0.1:0"
+Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Serve a live page of the run; its address is shown on stderr.")
+]
+DashboardAt = Annotated[
+    str,
+    typer.Option(help="HOST:PORT of that page; port 0 is any that is free. Not encrypted: keep it on this machine."),
+]
+
 app = typer.Typer(
     name="bristle",
     help="Learn together without a server and without trust.",
@@ -69,6 +78,13 @@ def _interruptible(what_stays: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"\nbristle: interrupted; {what_stays}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _page(wanted: bool, at: str) -> tuple[str, int] | None:
+    """Return where to serve a live page; None where none is wanted."""
+    from bristle.apps.peer_options import address  # noqa: PLC0415
+
+    return address(at, "--dashboard-at") if wanted or at != LOOPBACK else None
 
 
 @app.callback()
@@ -140,6 +156,11 @@ def simulate(
     json: Annotated[Path | None, typer.Option(help="Write the measurements as JSON Lines, as they come.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Where to keep a checkpoint of the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, to the same results.")] = False,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="Keep the last decisions in the rows, for `bristle report` to show.")
+    ] = False,
+    dashboard: Dashboard = False,
+    dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
     """Run one experiment of your own: a world of peers and attackers, described in a TOML file.
 
@@ -150,12 +171,13 @@ def simulate(
     """
     from bristle.apps.simulate import prepare_experiment, show  # noqa: PLC0415
 
+    page = _page(dashboard, dashboard_at)
     with _interruptible("it had not begun"):
         experiment = prepare_experiment(file, set_ or ())
     kept = [f"the rows so far are in {json}"] if json else []
     kept += [f"--resume goes on from {checkpoint}"] if checkpoint else []
     with _interruptible(" and ".join(kept) or "with --json FILE and --checkpoint FILE what was done would be kept"):
-        show(experiment, json=json, checkpoint=checkpoint, resume=resume)
+        show(experiment, json=json, checkpoint=checkpoint, resume=resume, decisions=decisions, page=page)
 
 
 @app.command()

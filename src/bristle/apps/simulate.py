@@ -17,10 +17,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bristle.apps.dashboard import dashboard, stay
+from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.apps.progress import patient_bar
 from bristle.apps.simulate_config import SimulationConfig, read
 from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
 from bristle.data import Dataset
+from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Results, Scenario, Watch, World, prepare
 from bristle.simulation import run as run_world
 from bristle.simulation.results import Row
@@ -82,34 +85,88 @@ def prepare_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
 
 
 def show(
-    experiment: Experiment, *, json: Path | None = None, checkpoint: Path | None = None, resume: bool = False
+    experiment: Experiment,
+    *,
+    json: Path | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    decisions: bool = False,
+    page: tuple[str, int] | None = None,
 ) -> None:
-    """Run an experiment with progress on stderr and rows in a file, then say how it ended."""
-    config, console = experiment.config, Console(stderr=True)
+    """Run an experiment with progress on stderr and rows in a file, then say how it ended.
+
+    With `decisions` the last row holds what everybody made of everybody in the end. `page` is where to serve a live
+    page.
+    """
     if resume and checkpoint is None:
         raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
+    if decisions and json is None:
+        raise ValueError("--decisions are kept in the file of rows: add --json FILE")
+    with dashboard(page) as feed:
+        watched = decisions or feed is not None
+        board = SimulationBoard(experiment.scenario, experiment.data, feed) if watched else None
+        rows, seconds = _run(experiment, board, json=json, checkpoint=checkpoint, resume=resume, decisions=decisions)
+        _say_end(rows[-1], seconds, json)
+        stay(feed)
+
+
+def _run(
+    experiment: Experiment,
+    board: SimulationBoard | None,
+    *,
+    json: Path | None,
+    checkpoint: Path | None,
+    resume: bool,
+    decisions: bool,
+) -> tuple[list[Row], float]:
+    """Run it to the end, or to Ctrl-C; return all rows, and the seconds that it took."""
+    config, console = experiment.config, Console(stderr=True)
     rows: list[Row] = []
     total, began = config.world.iterations, time.monotonic()
     with _stopping() as stop, _row_file(json, fresh=not resume) as write, _progress(console, total) as told:
 
         def row(latest: Row) -> None:
             rows.append(latest)
-            write(latest)
+            if board is not None:
+                board.row(latest)
+            # The last one waits for the decisions of its iteration.
+            if not (decisions and latest["iteration"] == total):
+                write(latest)
 
-        run_world(
-            experiment.scenario,
-            experiment.data,
-            figure=config.world.figure,
-            every=config.world.evaluate_every,
-            checkpoint=checkpoint,
-            resume=resume,
-            watch=Watch(row=row, iteration=lambda done: told(done, rows), stop=stop),
-        )
-    last = rows[-1]
+        def iteration(done: int) -> None:
+            told(done, rows)
+            if board is not None:
+                board.iterated(done)
+
+        watch = Watch(row=row, iteration=iteration, stop=stop)
+        if board is not None:
+            watch = replace(watch, decisions=board.decided, weigh=board.wants_weights, measurement=board.measured)
+        try:
+            run_world(
+                experiment.scenario,
+                experiment.data,
+                figure=config.world.figure,
+                every=config.world.evaluate_every,
+                checkpoint=checkpoint,
+                resume=resume,
+                watch=watch,
+            )
+        except BaseException:
+            if board is not None:
+                board.show(RunState.INTERRUPTED)
+            raise
+        if board is not None:
+            board.show(RunState.ENDED)
+        if decisions and board is not None:
+            write({**rows[-1], "snapshot": board.snapshot(RunState.ENDED).to_dict()})
+    return rows, time.monotonic() - began
+
+
+def _say_end(last: Row, seconds: float, json: Path | None) -> None:
     print(
         f"{last['rule']}, attack: {last['attack']}, {last['peers']} peers and {last['attackers']} attackers: "
         f"accuracy {last['accuracy_mean']:.2%}, worst peer {last['accuracy_min']:.2%} after {last['iteration']} "
-        f"iterations ({time.monotonic() - began:.1f} s)"
+        f"iterations ({seconds:.1f} s)"
     )
     if json is not None:
         print(f"Rows: {json}")

@@ -32,6 +32,9 @@ class Watch:
         Called with the iteration that is done.
     decisions : callable
         Called with every `Round`: who decided what about whom, and why.
+    weigh : callable
+        Asked before every iteration whether the weights of its decisions will be looked at; without it they always can
+        be. Those of an evaluation are there in any case.
     measurement : callable
         Called with the iteration and the whole measurement that a row sums up.
     stop : callable
@@ -41,6 +44,7 @@ class Watch:
     row: Callable[[Row], None] | None = None
     iteration: Callable[[int], None] | None = None
     decisions: Callable[[Round], None] | None = None
+    weigh: Callable[[], bool] | None = None
     measurement: Callable[[int, Measurement], None] | None = None
     stop: Callable[[], bool] | None = None
 
@@ -94,7 +98,8 @@ def run(
             _save(checkpoint, world, rows, identity)
             raise KeyboardInterrupt
         evaluates = (world.iteration + 1) % every == 0 or world.iteration + 1 == scenario.iterations
-        latest = world.advance(weigh=evaluates or watch.decisions is not None)
+        watched = watch.decisions is not None and (watch.weigh is None or watch.weigh())
+        latest = world.advance(weigh=evaluates or watched)
         _tell(watch.decisions, latest)
         if evaluates:
             measured = measure(world, latest, guesses=guesses)

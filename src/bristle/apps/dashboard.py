@@ -1,0 +1,171 @@
+"""The live page of a run: served by a thread of its own, to those who have the address with the token in it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from bristle.apps.dashboard_feed import Feed
+from bristle.network.http_guard import names_us, same_token
+from bristle.report.live_page import live_page
+
+Address = tuple[str, int]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+TOKEN_BYTES = 18
+FAREWELL = 2.0
+"""Seconds that open pages have to learn how the run ended; they ask every second. Ctrl-C ends that too."""
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'",
+}
+
+
+@contextmanager
+def dashboard(at: Address | None) -> Iterator[Feed | None]:
+    """Serve a page while the block runs, and say on stderr where; nothing where `at` is None.
+
+    In the end open pages get a moment to learn how it ended, and nothing waits for them beyond that.
+    """
+    if at is None:
+        yield None
+        return
+    feed = Feed()
+    server = Server(feed, at)
+    server.start()
+    try:
+        print(f"Live page: {server.url}", file=sys.stderr, flush=True)
+        yield feed
+    finally:
+        try:
+            if feed.watched:
+                time.sleep(FAREWELL)
+        finally:
+            server.stop()
+
+
+def stay(feed: Feed | None) -> None:
+    """After a run in a terminal, keep its page up until Ctrl-C: a short run may end before its page is open."""
+    if feed is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    print("The run has ended. Its page stays up; Ctrl-C closes it.", file=sys.stderr)
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+
+
+class Server:
+    """An HTTP server in a thread: the page at ``/TOKEN/``, and the newest snapshot beside it.
+
+    Whoever does not name the token is refused without a word. The token is new for every run and lets nobody do
+    anything but look.
+
+    Parameters
+    ----------
+    feed : Feed
+        What to show.
+    at : (str, int)
+        Where to listen; port 0 for any that is free. What goes beyond this machine is not encrypted.
+    """
+
+    def __init__(self, feed: Feed, at: Address) -> None:
+        self._feed, self._at = feed, at
+        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._page = live_page()
+        self._thread = threading.Thread(target=self._serve, name="bristle-dashboard", daemon=True)
+        self._ready = threading.Event()
+        self._failed: OSError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self.address: Address = at
+
+    @property
+    def url(self) -> str:
+        """The address of the page, token included."""
+        host, port = self.address
+        try:
+            anywhere = ipaddress.ip_address(host).is_unspecified
+        except ValueError:
+            anywhere = False
+        shown = "127.0.0.1" if anywhere else f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{port}/{self._token}/"
+
+    def start(self) -> None:
+        """Listen; ValueError where that cannot be."""
+        self._thread.start()
+        self._ready.wait()
+        if self._failed is not None:
+            host, port = self._at
+            raise ValueError(
+                f"cannot listen on {host}:{port} for the live page: {self._failed.strerror}; choose another address"
+            )
+
+    def stop(self) -> None:
+        """Stop listening, whoever may still be connected."""
+        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(timeout=2 * FAREWELL)
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._run())
+        finally:
+            self._ready.set()
+
+    async def _run(self) -> None:
+        app = web.Application(client_max_size=1, middlewares=[self._let_in])
+        app.add_routes([web.get("/{token}/", self._show), web.get("/{token}/state", self._state)])
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handle_signals=False)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, *self._at).start()
+            host, port = runner.addresses[0][:2]
+            self.address = host, port
+            self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+            self._ready.set()
+            await self._stopping.wait()
+        except OSError as error:
+            self._failed = error
+        finally:
+            await runner.cleanup()
+
+    @web.middleware
+    async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        known = names_us(request.headers.get("Host", ""), self._at[0])
+        if not known or not same_token(request.path.split("/")[1], self._token.encode()):
+            return web.Response(status=403, headers=HEADERS)
+        try:
+            answer = await handler(request)
+        except web.HTTPException as error:
+            return web.Response(status=error.status, headers=HEADERS)
+        for name, value in HEADERS.items():
+            answer.headers.setdefault(name, value)
+        return answer
+
+    async def _show(self, request: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": self._page.policy}
+        return web.Response(text=self._page.html, content_type="text/html", headers=headers)
+
+    async def _state(self, request: web.Request) -> web.Response:
+        try:
+            seen = int(request.query.get("after", "-1")[:18])
+        except ValueError:
+            raise web.HTTPBadRequest from None
+        body = self._feed.newer_than(seen)
+        return web.Response(status=204) if body is None else web.Response(body=body, content_type="application/json")

@@ -1,0 +1,198 @@
+"""What a simulated world shows of itself: kept while it runs, put together when somebody looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bristle.arrays import to_numpy
+from bristle.apps.dashboard_feed import Feed
+from bristle.learning.oracle import accuracy_on, train_oracle
+from bristle.peer.wire_size import head_bytes
+from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
+from bristle.rules.decision import Reason
+from bristle.simulation import FeatureData, Scenario
+from bristle.simulation.measurement import Measurement
+from bristle.simulation.population import Population, populate
+from bristle.simulation.results import Row, attack_name, rule_name
+from bristle.simulation.world import Round
+
+Integers = npt.NDArray[np.int64]
+
+REFUSALS = (Reason.WRONG_SHAPE, Reason.WRONG_DTYPE, Reason.NOT_FINITE, Reason.TOO_LARGE)
+MOST_POOLED = 20_000
+"""Samples that an oracle is trained on at most: with more it would keep others waiting."""
+
+
+class SimulationBoard:
+    """Follows a run for a page, or for the last row of its results.
+
+    Parameters
+    ----------
+    scenario, data
+        The world.
+    feed : Feed, optional
+        Whom to show it; None: nobody looks, and `snapshot` is asked for in the end.
+    """
+
+    def __init__(self, scenario: Scenario, data: FeatureData, feed: Feed | None = None) -> None:
+        self.scenario, self.data, self.feed = scenario, data, feed
+        self.history: list[Point] = []
+        self._population = populate(scenario, data)
+        self._shown = np.arange(min(room_for(len(data.classes)), scenario.peers + scenario.attackers))
+        self._chosen = False
+        self._heard = np.zeros(scenario.peers, dtype=np.int64)
+        self._refused = np.zeros((scenario.peers, len(REFUSALS)), dtype=np.int64)
+        self._measured: Measurement | None = None
+        self._latest: Round | None = None
+        self._judgements: dict[int, Judgement] = {}
+        self._hears: dict[int, tuple[int, ...]] = {}
+        self._iteration = 0
+        self._oracle: float | None = None
+        self._oracle_known = False
+        self.show(RunState.STARTING)
+
+    def wants_weights(self) -> bool:
+        """Tell whether the next iteration's weights will be looked at."""
+        return self.feed is not None and self.feed.wanted
+
+    def decided(self, latest: Round) -> None:
+        """Take note of an iteration: counts of all, and the rest only if somebody looks."""
+        self._iteration = latest.iteration
+        if not self._chosen:
+            self._shown = _chosen(latest, self.scenario, len(self._shown))
+            self._chosen = True
+        reasons = to_numpy(latest.decision.reasons)
+        there = np.ones(reasons.shape, dtype=np.bool) if latest.mask is None else latest.mask
+        self._heard[latest.receivers] += there.sum(axis=1)
+        for place, reason in enumerate(REFUSALS):
+            self._refused[latest.receivers, place] += (reasons == int(reason)).sum(axis=1)
+        if self.wants_weights() or latest.iteration == self.scenario.iterations:
+            self._latest = latest
+
+    def measured(self, iteration: int, measured: Measurement) -> None:
+        """Take note of an evaluation; its row comes next."""
+        self._measured = measured
+
+    def row(self, row: Row) -> None:
+        """Take note of a row; those of a checkpoint know nothing of the best peer."""
+        best = None if self._measured is None else float(self._measured.accuracy.max())
+        low = None if best is None else row["accuracy_min"]
+        self.history.append((row["iteration"], row["accuracy_mean"], low, best))
+
+    def iterated(self, iteration: int) -> None:
+        """Show an iteration that is done to those who look."""
+        if self._latest is not None:
+            self._judge(self._latest)
+            self._latest = None
+            self.show(RunState.RUNNING)
+
+    def show(self, state: RunState) -> None:
+        """Show the world as it is."""
+        if self.feed is not None:
+            self.feed.publish(lambda: self.snapshot(state))
+
+    def snapshot(self, state: RunState) -> Snapshot:
+        """Return the world as it is; the oracle is trained when a snapshot is first asked for that is looked at."""
+        scenario, place = self.scenario, {int(member): at for at, member in enumerate(self._shown)}
+        attack = attack_name(scenario.attack) if scenario.attackers else "none"
+        if not self._oracle_known and (self.feed is None or self.feed.watched or state is RunState.ENDED):
+            self._oracle, self._oracle_known = oracle_of(self._population, self.data), True
+        return Snapshot(
+            title="Simulation",
+            subtitle=_about(scenario, rule_name(scenario.rule), attack),
+            rule=rule_name(scenario.rule),
+            state=state,
+            iteration=self._iteration,
+            total=scenario.iterations,
+            classes=tuple(self.data.classes),
+            members=tuple(self._member(int(member), place) for member in self._shown),
+            judgements=tuple(self._judgements.values()),
+            history=self.history,
+            band="Mean of the benign peers on the test set; the band goes from the worst peer to the best.",
+            oracle=self._oracle,
+            left_out=scenario.peers + scenario.attackers - len(self._shown),
+        )
+
+    def _member(self, member: int, place: dict[int, int]) -> Member:
+        peers = self.scenario.peers
+        if member >= peers:
+            held = tuple(range(len(self.data.classes)))
+            return Member(name=f"attacker {member - peers + 1}", kind=MemberKind.MALICIOUS, holds=held)
+        labels = to_numpy(self._population.held.labels)[member]
+        measured = self._measured
+        return Member(
+            name=f"peer {member}",
+            kind=MemberKind.BENIGN,
+            holds=tuple(int(label) for label in np.unique(labels[labels >= 0])),
+            iteration=self._iteration,
+            accuracy=None if measured is None else float(measured.accuracy[member]),
+            bytes_in=int(self._heard[member]) * head_bytes(len(self.data.classes), int(self.data.train.shape[1])),
+            bytes_out=None if measured is None else int(measured.bytes_sent[member]),
+            refused={
+                reason.words.removeprefix("refused: "): int(count)
+                for reason, count in zip(REFUSALS, self._refused[member], strict=True)
+                if count
+            },
+            hears=self._hears.get(member) if member in place else None,
+        )
+
+    def _judge(self, latest: Round) -> None:
+        """Keep the last decision of every receiver that is shown."""
+        place = {int(member): at for at, member in enumerate(self._shown)}
+        reasons, weights = to_numpy(latest.decision.reasons), to_numpy(latest.decision.weights)
+        for row, receiver in enumerate(latest.receivers):
+            if int(receiver) not in place:
+                continue
+            senders = latest.senders[row]
+            there = np.ones(len(senders), dtype=np.bool) if latest.mask is None else latest.mask[row]
+            known = np.array([int(sender) in place for sender in senders], dtype=np.bool)
+            kept = np.flatnonzero(there & known)
+            self._judgements[place[int(receiver)]] = Judgement(
+                receiver=place[int(receiver)],
+                iteration=latest.iteration,
+                senders=[place[int(sender)] for sender in senders[kept]],
+                reasons=reasons[row, kept].tolist(),
+                weights=np.asarray(weights[row, kept], dtype=np.float64),
+                unseen=int((there & ~known).sum()),
+            )
+            self._hears[int(receiver)] = tuple(place[int(sender)] for sender in senders[known])
+
+
+def oracle_of(population: Population, data: FeatureData) -> float | None:
+    """Return the accuracy of one head that is trained on all benign peers' samples; None where they are too many."""
+    assert population.held.index is not None
+    held: Any = to_numpy(population.held.index)
+    index = held[held >= 0]
+    if not 0 < len(index) <= MOST_POOLED or not isinstance(data.train, np.ndarray):
+        return None
+    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes))
+    return float(accuracy_on(head, data.test, data.test_labels))
+
+
+def _about(scenario: Scenario, rule: str, attack: str) -> str:
+    attackers = f" and {scenario.attackers} attackers ({attack})" if scenario.attackers else ", no attackers"
+    return f"{scenario.peers} peers{attackers}, rule: {rule}, seed {scenario.seed}"
+
+
+def _chosen(latest: Round, scenario: Scenario, room: int) -> Integers:
+    """Choose whom to show where there are too many: receivers together with those whom they hear, as far as they go."""
+    everybody = scenario.peers + scenario.attackers
+    if everybody <= room:
+        return np.arange(everybody)
+    shown: set[int] = set()
+    for row, receiver in enumerate(latest.receivers):
+        there = slice(None) if latest.mask is None else latest.mask[row]
+        more = {int(receiver), *(int(sender) for sender in latest.senders[row][there][: room + 1])}
+        if len(shown | more) > room:
+            break
+        shown |= more
+    # Whoever is left fills the room: some of the attackers, who are numbered last, and the first peers.
+    others = [*range(scenario.peers, everybody)][: room // 4] + [*range(scenario.peers)]
+    for member in others:
+        if len(shown) >= room:
+            break
+        shown.add(member)
+    return np.array(sorted(shown))
