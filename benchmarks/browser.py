@@ -24,8 +24,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 ABSENT = "there is no Chromium to test pages in: apt-get install chromium"
 PATIENCE = 60.0
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--remote-debugging-port=0", "--window-size=1360,1000",
 )  # fmt: skip
 

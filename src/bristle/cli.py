@@ -116,6 +116,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write the measurements as JSON Lines, as they come.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for rows, pictures and report.")] = Path("out/demo"),
+    dashboard: Dashboard = False,
+    dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
     """See a real network at work on this machine: peers with a few digits each learn all ten among attackers.
 
@@ -143,7 +145,7 @@ def demo(
     if quick:
         wanted = wanted.shortened()
     with _interruptible(f"the rows so far are in {json or out}"):
-        show(wanted, out=out, json=json)
+        show(wanted, out=out, json=json, page=_page(dashboard, dashboard_at))
 
 
 @app.command()

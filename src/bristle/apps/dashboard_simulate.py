@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.arrays import to_numpy
 from bristle.apps.dashboard_feed import Feed
+from bristle.arrays import to_numpy
 from bristle.learning.oracle import accuracy_on, train_oracle
 from bristle.peer.wire_size import head_bytes
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
@@ -190,7 +190,7 @@ def _chosen(latest: Round, scenario: Scenario, room: int) -> Integers:
             break
         shown |= more
     # Whoever is left fills the room: some of the attackers, who are numbered last, and the first peers.
-    others = [*range(scenario.peers, everybody)][: room // 4] + [*range(scenario.peers)]
+    others = (*range(scenario.peers, min(everybody, scenario.peers + room // 4)), *range(scenario.peers))
     for member in others:
         if len(shown) >= room:
             break

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
+import numpy as np
+import numpy.typing as npt
+
 from bristle.apps.demo import FIGURE, ROW_EVERY, Demo, Row
-from bristle.apps.demo_worker import Finished, Step
+from bristle.apps.demo_worker import Connected, Finished, Step
 from bristle.peer.record import Heard
 
 RECENT = 5
@@ -46,6 +49,9 @@ class Standing:
     accuracy: float | None = None
     bytes_out: int = 0
     heard: tuple[Heard, ...] = ()
+    weights: npt.NDArray[np.float32] | None = None
+    decided: int = 0
+    connected: Connected | None = None
     recent: list[Weights] = field(default_factory=list)
 
     @property
@@ -88,12 +94,16 @@ class Tally:
         self.bytes_in = self.retransmissions = self.heads_in = 0
         self._members, self._samples = members, samples_per_class
         self._marks: dict[int, _Measured] = {}
+        self.history: list[tuple[int, float, float, float]] = []
         self._last_row, self._last_at = 0, self.began
 
     def take(self, event: Step | Finished) -> Row | None:
         """Take what a peer tells; return a row once all have come as far as it says."""
         if isinstance(event, Finished):
-            self.peers[event.peer].bytes_out = event.bytes_out
+            peer = self.peers[event.peer]
+            peer.bytes_out = event.bytes_out
+            if peer.connected is not None:
+                peer.connected = replace(peer.connected, bytes_in=event.bytes_in)
             self.bytes_in += event.bytes_in
             self.retransmissions += event.retransmissions
             self.heads_in += event.heads_in
@@ -101,7 +111,9 @@ class Tally:
         weights = self._weights(event)
         self.whole.add(weights)
         peer = self.peers[event.peer]
-        peer.iteration, peer.heard = event.iteration, event.heard or peer.heard
+        peer.iteration, peer.connected = event.iteration, event.connected or peer.connected
+        if event.heard:
+            peer.heard, peer.weights, peer.decided = event.heard, event.weights, event.iteration
         peer.recent = [*peer.recent[1 - RECENT :], weights]
         self.latest = max(self.latest, event.at)
         if event.accuracy is not None and event.bytes_out is not None:
@@ -123,6 +135,10 @@ class Tally:
     def number(self, heard: Heard) -> int:
         """Return which member a head came from."""
         return self._members[heard.sender]
+
+    def numbers(self, key_ids: Iterable[str]) -> list[int]:
+        """Return which members these are."""
+        return sorted(self._members[key_id] for key_id in key_ids if key_id in self._members)
 
     @property
     def seconds(self) -> float:
@@ -179,4 +195,5 @@ class Tally:
             "engine": "network",
         }
         self._last_row, self._last_at = iteration, measured.at
+        self.history.append((iteration, fmean(scores), min(scores), max(scores)))
         return row

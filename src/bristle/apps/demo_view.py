@@ -14,20 +14,38 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bristle.apps.dashboard import dashboard, stay
+from bristle.apps.dashboard_demo import DemoBoard
 from bristle.apps.demo import Demo, Row, digits, references
 from bristle.apps.demo_run import Network, running
 from bristle.apps.demo_tally import Standing, Tally
 from bristle.apps.progress import patient_bar
 from bristle.apps.rows import write_rows
+from bristle.report.snapshot import RunState, Snapshot
 
 BAR = 12
 MOST_LINES = 20
 ROWS = "rows.jsonl"
 
 
-def show(demo: Demo, *, out: Path, json: Path | None = None) -> None:
-    """Run the demo with live progress; end with what was reached, by whom, and where the report is."""
+def show(demo: Demo, *, out: Path, json: Path | None = None, page: tuple[str, int] | None = None) -> None:
+    """Run the demo with live progress; end with what was reached, by whom, and where the report is.
+
+    `page` is where to serve a live page.
+    """
     demo.check()
+    with dashboard(page) as feed:
+        board = DemoBoard(demo, feed)
+        board.show(RunState.STARTING)
+        try:
+            _play(demo, board, out=out, json=json)
+        except BaseException:
+            board.show(RunState.INTERRUPTED)
+            raise
+        stay(feed)
+
+
+def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None:
     screen = Console(stderr=True)
     with patient_bar("Extracting features (once)", console=screen) as watch:
         digits(watch)
@@ -43,17 +61,20 @@ def show(demo: Demo, *, out: Path, json: Path | None = None) -> None:
         screen.print(_found(network, met), highlight=False)
         samples = demo.scenario(demo.rule).samples_per_class
         tally = Tally(demo, network.members, samples_per_class=samples)
+        board.follow(tally, ends=ends, compared=compared)
 
         def learning() -> Iterator[Row]:
             for event in network.learn():
                 row = tally.take(event)
+                board.look()
                 if live is not None:
                     live.update(_live(tally))
                 if row is not None:
                     rows.append(row)
                     if live is None:
                         screen.print(_line(row), highlight=False, soft_wrap=True)
-                    yield row
+                    last = row["iteration"] == demo.iterations
+                    yield {**row, "snapshot": board.snapshot(RunState.ENDED).to_dict()} if last else row
 
         try:
             with live or nullcontext():
@@ -64,7 +85,9 @@ def show(demo: Demo, *, out: Path, json: Path | None = None) -> None:
         except KeyboardInterrupt:
             interrupted = True
             screen.print("\nStopping the peers ...")
-    _end(demo, tally, rows, compared, ends, out=out, json=json)
+    state = RunState.INTERRUPTED if interrupted else RunState.ENDED
+    board.show(state)
+    _end(demo, board.snapshot(state), tally, rows, compared, ends, out=out, json=json)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -139,6 +162,7 @@ def _bar(value: float) -> Text:
 
 def _end(
     demo: Demo,
+    snapshot: Snapshot,
     tally: Tally,
     rows: list[Row],
     compared: list[Row],
@@ -168,7 +192,7 @@ def _end(
         f"A peer sent {last['bytes_sent'] / 1e6:.1f} MB{loss}.",
         highlight=False,
     )
-    screen.print(_report(demo, rows, compared, ends, out), highlight=False, soft_wrap=True)
+    screen.print(_report(demo, snapshot, rows, compared, ends, out), highlight=False, soft_wrap=True)
     if json is not None:
         screen.print(f"Rows: {json}", highlight=False, soft_wrap=True)
     sys.stdout.flush()
@@ -211,7 +235,9 @@ def _decisions(tally: Tally) -> Table:
     return table
 
 
-def _report(demo: Demo, rows: list[Row], compared: list[Row], ends: dict[str, float], out: Path) -> str:
+def _report(
+    demo: Demo, snapshot: Snapshot, rows: list[Row], compared: list[Row], ends: dict[str, float], out: Path
+) -> str:
     """Write rows and, where matplotlib is there, the report; say where."""
     from bristle.report import report_of, write  # noqa: PLC0415
 
@@ -221,7 +247,8 @@ def _report(demo: Demo, rows: list[Row], compared: list[Row], ends: dict[str, fl
          "accuracy_min": None, "bytes_sent": None, "weight_benign": None, "weight_malicious": None}
         for at in reached
     ]  # fmt: skip
-    everything = [*rows, *(row for row in compared if row["iteration"] <= reached[-1]), *oracle]
+    ended = {**rows[-1], "snapshot": snapshot.to_dict()}
+    everything = [*rows[:-1], ended, *(row for row in compared if row["iteration"] <= reached[-1]), *oracle]
     write_rows(out / ROWS, everything)
     facts = [
         ("The network", f"{demo.members} members with a UDP socket and an identity each, on this machine"),

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bristle import Peer, attacks, rules
 from bristle.apps.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
@@ -53,8 +54,17 @@ class Met:
 
 
 @dataclass(frozen=True)
+class Connected:
+    """What a benign peer has received and refused since the start, and the key ids of its neighbours."""
+
+    bytes_in: int
+    refused: Mapping[str, int]
+    neighbours: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Step:
-    """One iteration of a benign peer."""
+    """One iteration of a benign peer; weights [heard, classes] are the share of each row that came from each."""
 
     peer: int
     iteration: int
@@ -62,6 +72,8 @@ class Step:
     accuracy: float | None
     heard: tuple[Heard, ...]
     bytes_out: int | None
+    weights: npt.NDArray[np.float32] | None = None
+    connected: Connected | None = None
 
 
 @dataclass(frozen=True)
@@ -260,10 +272,16 @@ class _Worker:
 
     def _tell(self, number: int, turn: Turn) -> None:
         record = turn.record
-        bytes_out = None
+        bytes_out = connected = None
         if record.accuracy is not None:
-            bytes_out = self.peers[number].status().counters["bytes_out"]
-        self.pipe.send(Step(number, record.iteration, record.at, record.accuracy, record.heard, bytes_out))
+            status = self.peers[number].status()
+            bytes_out = status.counters["bytes_out"]
+            connected = Connected(
+                status.counters["bytes_in"], status.refused, tuple(one.key_id for one in status.neighbours)
+            )
+        weights = to_numpy(turn.decision.weights).astype(np.float32)
+        step = Step(number, record.iteration, record.at, record.accuracy, record.heard, bytes_out, weights, connected)
+        self.pipe.send(step)
 
     def _attackers(self, population: Population) -> Attackers:
         demo, theirs, grouping = self.demo, population.attackers_hold, self.grouping

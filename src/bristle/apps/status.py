@@ -117,8 +117,7 @@ def _traffic(status: Status) -> str:
 
 
 def _refused(status: Status) -> str:
-    refused = {name: count for name, count in status.counters.items() if name.startswith("refused.") and count}
-    told = [f"{count} x {name.removeprefix('refused.')}" for name, count in sorted(refused.items())]
+    told = [f"{count} x {kind}" for kind, count in sorted(status.refused.items())]
     return ", ".join(told) or "nothing"
 
 

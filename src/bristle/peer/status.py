@@ -87,6 +87,14 @@ class Status:
     neighbours: tuple[Neighbour, ...] = ()
     waiting: str | None = None
 
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many messages were refused, for each kind of which there were any."""
+        start = "refused."
+        return {
+            name.removeprefix(start): count for name, count in self.counters.items() if count and name.startswith(start)
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The page itself: one HTML text with style, script and, after the fact, data in it. It asks nobody else for anything."""
+"""The page itself: one HTML text with style, script and, after the fact, data in it. It asks nobody else."""
 
 from __future__ import annotations
 

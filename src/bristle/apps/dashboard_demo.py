@@ -1,0 +1,128 @@
+"""What the demo shows of itself on its page: what its peers told last, put together when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bristle.apps.dashboard_feed import Feed
+from bristle.apps.demo import Demo, Row
+from bristle.apps.demo_tally import Standing, Tally
+from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot, room_for
+from bristle.rules.decision import Reason
+
+DIGITS = tuple(map(str, range(10)))
+
+
+class DemoBoard:
+    """Follows the demo for a page, and for its report.
+
+    Parameters
+    ----------
+    demo : Demo
+        What is running.
+    feed : Feed, optional
+        Whom to show it.
+    """
+
+    def __init__(self, demo: Demo, feed: Feed | None) -> None:
+        self.demo, self.feed = demo, feed
+        self.tally: Tally | None = None
+        self.oracle: float | None = None
+        self.compared: Sequence[Row] = ()
+        room = room_for(len(DIGITS))
+        attackers = min(demo.attackers, max(room // 4, room - demo.peers))
+        peers = min(demo.peers, room - attackers)
+        self._shown = [*range(peers), *range(demo.peers, demo.peers + attackers)]
+        self._place = {member: at for at, member in enumerate(self._shown)}
+
+    def follow(self, tally: Tally, *, ends: Mapping[str, float], compared: Sequence[Row]) -> None:
+        """Begin to show what a tally holds, beside what it is compared with."""
+        self.tally, self.oracle, self.compared = tally, ends.get("oracle"), compared
+
+    def look(self) -> None:
+        """Show how it stands if somebody looks."""
+        if self.feed is not None and self.feed.wanted:
+            self.show(RunState.RUNNING)
+
+    def show(self, state: RunState) -> None:
+        """Show how it stands."""
+        if self.feed is not None:
+            self.feed.publish(lambda: self.snapshot(state))
+
+    def snapshot(self, state: RunState) -> Snapshot:
+        """Return how it stands."""
+        demo, tally = self.demo, self.tally
+        attackers = f"{demo.attackers} attackers ({demo.attack})" if demo.attackers else "no attackers"
+        lost = f", {demo.impairment.loss:.0%} of datagrams lost" if demo.impairment else ""
+        at = 0 if tally is None else int(tally.rounds)
+        return Snapshot(
+            title="A real network on this machine",
+            subtitle=f"{demo.peers} peers with {demo.classes_per_peer} of 10 digits each, {attackers}, rule: "
+            f"{demo.rule}{lost}",
+            rule=demo.rule,
+            state=state,
+            iteration=at,
+            total=demo.iterations,
+            classes=DIGITS,
+            members=tuple(self._member(member) for member in self._shown),
+            judgements=tuple(found for member in self._shown if (found := self._judgement(member)) is not None),
+            history=[] if tally is None else tally.history,
+            band="Mean of the benign peers on 10,000 test images; the band goes from the worst peer to the best. "
+            "Fedavg and local were simulated on the same samples.",
+            oracle=self.oracle,
+            references=self._references(),
+            left_out=demo.members - len(self._shown),
+        )
+
+    def _standing(self, member: int) -> Standing | None:
+        return None if self.tally is None or member >= self.demo.peers else self.tally.peers[member]
+
+    def _member(self, member: int) -> Member:
+        demo = self.demo
+        if member >= demo.peers:
+            number, held = member - demo.peers + 1, tuple(range(len(DIGITS)))
+            return Member(name=f"attacker {number}", kind=MemberKind.MALICIOUS, holds=held)
+        holds = tuple(sorted((member + step) % 10 for step in range(demo.classes_per_peer)))
+        known, connected = Member(name=f"peer {member}", kind=MemberKind.BENIGN, holds=holds), None
+        standing = self._standing(member)
+        if standing is None or self.tally is None:
+            return known
+        connected = standing.connected
+        hears = None
+        if connected is not None:
+            neighbours = self.tally.numbers(connected.neighbours)
+            hears = tuple(self._place[other] for other in neighbours if other in self._place)
+        return Member(
+            name=known.name,
+            kind=known.kind,
+            holds=holds,
+            iteration=standing.iteration,
+            accuracy=standing.accuracy,
+            bytes_in=None if connected is None else connected.bytes_in,
+            bytes_out=standing.bytes_out if connected is not None else None,
+            refused={} if connected is None else connected.refused,
+            hears=hears,
+        )
+
+    def _judgement(self, member: int) -> Judgement | None:
+        standing = self._standing(member)
+        if standing is None or self.tally is None or not standing.heard or standing.weights is None:
+            return None
+        senders = [self.tally.number(one) for one in standing.heard]
+        kept = [place for place, sender in enumerate(senders) if sender in self._place]
+        return Judgement(
+            receiver=self._place[member],
+            iteration=standing.decided,
+            senders=[self._place[senders[place]] for place in kept],
+            reasons=[int(Reason[standing.heard[place].reason.upper().replace("-", "_")]) for place in kept],
+            weights=standing.weights[np.array(kept, dtype=np.int64)],
+            unseen=len(senders) - len(kept),
+        )
+
+    def _references(self) -> dict[str, list[tuple[int, float]]]:
+        found: dict[str, list[tuple[int, float]]] = {}
+        for row in self.compared:
+            found.setdefault(row["rule"], []).append((row["iteration"], row["accuracy_mean"]))
+        return found
