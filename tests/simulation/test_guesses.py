@@ -11,7 +11,8 @@ from bristle.simulation.guesses import TRIAL, Guesses
 
 
 def exact(heads: np.ndarray, test: np.ndarray) -> np.ndarray:
-    return np.einsum("pcd,nd->pcn", heads, test, dtype=np.float64).argmax(axis=1)
+    found: np.ndarray = np.einsum("pcd,nd->pcn", heads, test, dtype=np.float64).argmax(axis=1)
+    return found
 
 
 def some(seed: int, *shape: int) -> np.ndarray:
