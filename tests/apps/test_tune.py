@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ classes_per_peer = 3
 held_out = 4
 
 [rule]
-kappa = 4  # found by hand
+kappa = 4
 
 [attack]
 name = "label-flip"
@@ -210,7 +211,7 @@ def test_the_command_writes_what_simulate_takes(folder: Path) -> None:
     assert rows[0]["eta"] == 10
     best = max(rows, key=lambda row: row["accuracy_mean"])
     found = read(folder / "found" / "tuned-world.toml")
-    assert found.rule.options.get("eta", 10) == best["eta"]
+    assert found.rule.options["eta"] == best["eta"]
     assert found.rule.options["kappa"] == 4
     assert found.world.iterations == 5
     assert simulate(folder / "found" / "tuned-world.toml").last()["accuracy_mean"] == best["accuracy_mean"]
@@ -252,3 +253,30 @@ def test_without_the_extra_one_line_says_what_to_install(folder: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == 'bristle: bristle tune needs Optuna: pip install "bristle[tune]"\n'
     assert not (folder / "tuning").exists()
+
+
+def test_the_page_about_parameters_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "parameters.md").read_text(encoding="utf-8")
+    (world,), (commands,), (code,) = (
+        re.findall(rf"```{kind}\n(.*?)```", page, flags=re.DOTALL) for kind in ("toml", "sh", "python")
+    )
+    (tmp_path / "related.toml").write_text(world)
+    tiny = ["--trials", "2", "--seeds", "1", "--set", "world.iterations=3"]
+    lines = [line.split()[1:] for line in commands.splitlines()]
+    assert [line[0] for line in lines] == ["tune", "simulate"]
+    for words in ([*lines[0], *tiny], lines[1]):
+        done = subprocess.run(
+            [*BRISTLE, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith("Bristle("), done.stderr
+    for picture in re.findall(r"\]\((pictures/.*?)\)", page):
+        assert (Path(__file__).parents[2] / "docs" / picture).exists()

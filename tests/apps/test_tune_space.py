@@ -6,7 +6,7 @@ import pytest
 
 from bristle.apps.simulate_config import SimulationConfig, read
 from bristle.apps.simulate_parts import make_rule
-from bristle.apps.tune_space import KNOWN, chosen_parameters, ranges, values_of, with_values
+from bristle.apps.tune_space import KNOWN, chosen_parameters, ranges, spelled_out, values_of, with_values
 from bristle.rules import Bristle
 
 
@@ -72,3 +72,11 @@ def test_values_take_the_place_of_the_files_and_nothing_else_changes() -> None:
     }
     assert with_values(config, {}) == config
     assert isinstance(new, SimulationConfig)
+
+
+def test_defaults_can_be_spelled_out() -> None:
+    config = read({"rule": {"eta": 5.0}})
+    spelled = spelled_out(config, ["alpha", "eta", "familiar", "learning_rate"])
+    assert spelled.rule.options == {"eta": 5.0, "alpha": 0.4, "familiar": [10, 4]}
+    assert spelled.training.model_fields_set == {"learning_rate"}
+    assert make_rule(spelled.rule) == make_rule(config.rule)

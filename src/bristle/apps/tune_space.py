@@ -83,6 +83,14 @@ def with_values(config: SimulationConfig, values: Mapping[str, float]) -> Simula
     return read(content)
 
 
+def spelled_out(config: SimulationConfig, parameters: Iterable[str]) -> SimulationConfig:
+    """Return the configuration with the values of some parameters written down, where they are defaults too."""
+    content = config.model_dump(exclude_unset=True)
+    for name, value in values_of(config, parameters).items():
+        content.setdefault("training" if name == LEARNING_RATE else "rule", {})[name] = value
+    return read(content)
+
+
 def values_of(config: SimulationConfig, parameters: Iterable[str]) -> dict[str, Any]:
     """Return the values that some parameters have in a configuration, defaults included."""
     rule = vars(_rule_of(config))

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bristle.apps.tune import Progress as Told
 from bristle.apps.tune import Search, Trial, Tuned, best_of, row_of, tune
-from bristle.apps.tune_space import values_of
+from bristle.apps.tune_space import spelled_out, values_of
 from bristle.apps.tune_toml import toml_of
 from bristle.learning.files import write_atomically
 
@@ -49,7 +49,7 @@ def _write(
     )
     if checked is not None:
         about += f"With as many new seeds: {checked[1]:.2%}, as given {checked[0]:.2%}.\n"
-    write_atomically(path, [toml_of(best.config, about=about).encode()])
+    write_atomically(path, [toml_of(spelled_out(best.config, search.parameters), about=about).encode()])
 
 
 def _said(search: Search, tuned: Tuned) -> Iterator[str]:
