@@ -204,8 +204,9 @@ def tune(
     """Search for the rule's parameters in a world with data like yours, and write the best as TOML.
 
     Take a related dataset that you have, not the one to be learned, and attackers such as you expect: without any,
-    nothing speaks against trusting everybody. The first trial is the file as it is; trials that are behind after a seed are given up.
-    In the end the best and the file as it is are run with new seeds. Needs Optuna, which the extra named tune brings.
+    nothing speaks against trusting everybody. The first trial is the file as it is; trials that are behind after a seed
+    are given up. In the end the best and the file as it is are run with new seeds. Needs Optuna, which the extra named
+    tune brings.
 
     All is kept in the folder: after an interruption the same command goes on, to the same result.
 
