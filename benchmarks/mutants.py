@@ -1,0 +1,151 @@
+"""Change one thing in the rules or the wire format, and see whether a test notices: a sample of such mutants.
+
+    python benchmarks/mutants.py --out docs/mutants.jsonl
+
+Measures once which test covers which line and how long it takes, draws a seeded sample of mutants, stratified by file
+and kind of change, and runs for each, in a fork with the change applied as the module is imported, the tests that cover
+the changed line, cheapest first, until one fails. A line of JSON per mutant; after an interruption the same command
+goes on. Then prints how many were killed, by file and by kind, and the survivors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mutants_changes import Mutant, change_of, mutants_of, sampled
+from mutants_running import Warm
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src"
+RULES = sorted((SOURCES / "bristle" / "rules").glob("*.py"))
+WIRE = [SOURCES / "bristle" / "network" / f"{name}.py" for name in ("encoding", "messages", "manifest", "limits")]
+TESTS = {
+    "rules": ["tests/rules"],
+    "wire": [
+        f"tests/network/test_{name}.py"
+        for name in ("encoding", "messages", "manifest", "limits", "wire_format", "transfer", "group", "session")
+    ],
+}
+FEW = 2  # tests a mutant is given at least, however long they take
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--mutants", type=int, default=400, help="how many to draw (400)")
+    words.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    words.add_argument("--out", type=Path, required=True, help="JSON Lines, one a mutant; goes on from what is there")
+    words.add_argument("--cover", type=Path, default=ROOT / "out" / "mutants-cover.json", help="which test covers what; kept")
+    words.add_argument("--seconds", type=float, default=20.0, help="CPU time of the tests that a mutant is given (20)")
+    words.add_argument("--again", action="store_true", help="run survivors again, e.g. after adding tests")
+    words.add_argument(
+        "--only", nargs="*", default=[], help="files whose mutants are run, e.g. krum.py; others are left"
+    )
+    words.add_argument("--report", action="store_true", help="run nothing, say what the file holds")
+    asked = words.parse_args()
+
+    chosen = sample(asked.mutants, asked.seed)
+    known = _read(asked.out)
+    if not asked.report:
+        again = {name for name, row in known.items() if row["result"] == "survived"} if asked.again else set()
+        todo = [mutant for mutant in chosen if mutant.name not in known or mutant.name in again]
+        todo = [mutant for mutant in todo if not asked.only or Path(mutant.file).name in asked.only]
+        _run(todo, known, asked)
+    report([known[mutant.name] for mutant in chosen if mutant.name in known])
+
+
+def sample(count: int, seed: int) -> list[Mutant]:
+    """Return the mutants that are drawn: the same for the same sources and seed."""
+    everything = [mutant for path in (*RULES, *WIRE) for mutant in mutants_of(path, SOURCES)]
+    return sampled(everything, count, seed=seed)
+
+
+def _run(todo: Sequence[Mutant], known: dict[str, dict[str, Any]], asked: argparse.Namespace) -> None:
+    warm = Warm(ROOT)
+    cover = _cover(warm, asked.cover)
+    for room in cover.values():
+        warm.import_libraries(room["libraries"])
+    began = time.monotonic()
+    for number, mutant in enumerate(todo, start=1):
+        tests = _tests_for(cover, mutant, asked.seconds)
+        row: dict[str, Any] = {"mutant": mutant.name, "file": mutant.file, "line": mutant.line, "kind": mutant.kind,
+                               "change": change_of(mutant, SOURCES), "tests": len(tests)}  # fmt: skip
+        result, by, seconds = warm.run(mutant, tests) if tests else ("survived", "no test covers it", 0.0)
+        known[mutant.name] = row | {"result": result, "by": by, "cpu_seconds": round(seconds, 1)}
+        _write(asked.out, known)
+        left = (time.monotonic() - began) / number * (len(todo) - number)
+        print(f"{number} of {len(todo)}: {result:8} {mutant.name} ({left:.0f} s left)", file=sys.stderr, flush=True)
+
+
+def _cover(warm: Warm, path: Path) -> dict[str, Any]:
+    """Return which tests cover a line, and the CPU seconds of each; measured once, and kept."""
+    if not path.exists():
+        print("measuring which test covers what ...", file=sys.stderr, flush=True)
+        measured = {room: warm.measure(tests) for room, tests in TESTS.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(measured), encoding="utf-8")
+    cover: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return cover
+
+
+def _tests_for(cover: dict[str, Any], mutant: Mutant, seconds: float) -> list[str]:
+    room = cover["rules" if "/rules/" in mutant.file else "wire"]
+    times = room["seconds"]
+    lines = room["lines"].get(mutant.file, {})
+    names = {name for line in range(mutant.line, mutant.end + 1) for name in lines.get(str(line), ())}
+    # Lines that run as the module is imported belong to no test: then all tests of the file's own name come first.
+    fit = [name for name in names if name in times]
+    if not fit:
+        fit = [name for names in lines.values() for name in names if name in times]
+    own = f"test_{Path(mutant.file).stem}"
+    ranked = sorted(set(fit), key=lambda name: (own not in name and times[name] > 1, times[name], name))
+    chosen: list[str] = []
+    spent = 0.0
+    for name in ranked:
+        spent += times[name]
+        if spent > seconds and len(chosen) >= FEW:
+            break
+        chosen.append(name)
+    return chosen
+
+
+def report(rows: Sequence[dict[str, Any]]) -> None:
+    """Print how many were killed, by file and by kind, and who survived."""
+    if not rows:
+        print("no mutant has been run yet")
+        return
+    for title, key in (("file", "file"), ("kind", "kind")):
+        groups: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in rows:
+            groups[row[key]][row["result"]] += 1
+        print(f"\n| {title} | mutants | killed |\n|---|---|---|")
+        for name, counts in sorted(groups.items()):
+            total = sum(counts.values())
+            print(f"| {name} | {total} | {total - counts['survived']} |")
+    survivors = [row for row in rows if row["result"] == "survived"]
+    print(f"\n{len(rows)} mutants, {len(rows) - len(survivors)} killed: {1 - len(survivors) / len(rows):.1%}")
+    for row in sorted(survivors, key=lambda row: (row["file"], row["line"])):
+        print(f"{row['file']}:{row['line']} {row['kind']}: {row['change']} ({row['tests']} tests; {row['by']})")
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row["mutant"]: row for row in rows}
+
+
+def _write(path: Path, rows: dict[str, dict[str, Any]]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text("".join(json.dumps(row) + "\n" for row in rows.values()), encoding="utf-8")
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    main()
