@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint types imports unit peers docs docs-pictures format bench clean
+.PHONY: help demo test lint types imports unit coverage mutants peers field audit licences docs docs-pictures pictures format bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,14 @@ imports: $(VENV)/.dev
 # Two processes, each with one thread for arithmetic; the tests of a file stay together.
 unit: $(VENV)/.dev peers
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+
+coverage: $(VENV)/.dev  ## branches of rules, network and peer that their tests take; fails under 95 %
+	@mkdir -p out/coverage
+	$(BIN)/pytest tests/rules tests/network tests/peer --cov --cov-report=json:out/coverage/report.json
+	$(BIN)/python benchmarks/branches.py out/coverage/report.json --least 95
+
+mutants: $(VENV)/.dev  ## change one thing at a time and see whether a test notices (an hour; goes on where it stopped)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mutants.py --out docs/mutants.jsonl
 
 peers: $(VENV)/.peers  ## ByzFL and ByzPy beside the project, to compare with
 
