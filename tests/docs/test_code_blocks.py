@@ -39,9 +39,9 @@ FENCE = re.compile(r"(?P<indent> *)```(?P<info>.*)")
 NOT_RUN = re.compile(r"\s*<!-- not run: \S.* -->")
 RUN_AS = re.compile(r"\s*<!-- run as: (?P<command>\S.*) -->")
 TITLE = re.compile(r'title="(?P<name>[^"]+)"')
-A_COMMAND = re.compile(r"^(\$ |(bristle|make|pip|python3?|sudo|curl) )", flags=re.MULTILINE)
+A_COMMAND = re.compile(r"^(\$ |(bristle|make|pip|python3?|sudo|curl) [\w.-])", flags=re.MULTILINE)
 EXAMPLE_PORTS = ("7700", "7701", "8080")
-PATIENCE = 240
+PATIENCE = 600
 
 
 @dataclass(frozen=True)
@@ -157,21 +157,19 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if _runs(page)], ids=_name)
 def test_page_runs(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
-    page_run = subprocess.Popen(
-        [sys.executable, "-W", "error", __file__, str(page)],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        printed, _ = page_run.communicate(timeout=PATIENCE)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(page_run.pid, signal.SIGKILL)  # Peers that the page has started in the background.
-    assert page_run.returncode == 0, printed
+    folder, printed = tmp_path / "empty", tmp_path / "printed"
+    folder.mkdir()
+    with printed.open("wb") as output:  # No pipe: what runs in the background would keep it open.
+        command = [sys.executable, "-W", "error", __file__, str(page)]
+        page_run = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            page_run.wait(timeout=PATIENCE)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(page_run.pid, signal.SIGKILL)  # Peers that the page has started in the background.
+    assert page_run.returncode == 0, printed.read_text(encoding="utf-8", errors="replace")
 
 
 def test_the_page_of_a_mistake_is_named(tmp_path: Path) -> None:
