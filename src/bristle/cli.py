@@ -392,6 +392,8 @@ def peer(
         LogFormat, typer.Option(help="Log on stderr for people, or a JSON object a line.")
     ] = LogFormat.TEXT,
     json: Annotated[Path | None, typer.Option(help="Append a row per iteration as JSON Lines, with reasons.")] = None,
+    dashboard: Dashboard = False,
+    dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
     """Run one peer of a group on your own data: learn, share, and check what others share, until stopped.
 
@@ -412,7 +414,7 @@ def peer(
         secret_file=secret_file, members_file=members_file, rule=rule, encoding=encoding.value, interval=interval,
         only_on_power=only_on_power, hours=hours, max_bytes_per_hour=max_bytes_per_hour,
         max_bytes_per_day=max_bytes_per_day, cpu_share=cpu_share, http=http, iterations=iterations,
-        test_every=test_every, seed=seed, json=json,
+        test_every=test_every, seed=seed, json=json, page=_page(dashboard, dashboard_at),
     )  # fmt: skip
     log_to_stderr(log_format)
     with _interruptible(f"the same command goes on from {folder}"):

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, suppress
 
+from bristle.apps.dashboard import dashboard
+from bristle.apps.dashboard_peer import PeerBoard
 from bristle.apps.peer_data import PeerData
 from bristle.apps.peer_options import (
     Address,
@@ -36,15 +38,19 @@ def run_peer(options: PeerOptions) -> bool:
     http = None if options.http is None else http_address(options.http)
     backbone = options.make_backbone()
     with ExitStack() as exits:
-        watch = None
+        told: list[Callable[[Turn], None]] = []
         if options.json is not None:
-            watch = exits.enter_context(RowsFile(options.json)).write
-        peer, data = _make_peer(options, backbone, watch)
-        return asyncio.run(_serve(peer, data, options.iterations, http))
+            told.append(exits.enter_context(RowsFile(options.json)).write)
+        peer, data = _make_peer(options, backbone, lambda turn: [tell(turn) for tell in told])
+        feed = exits.enter_context(dashboard(options.page))
+        board = None if feed is None else PeerBoard(peer, feed, total=options.iterations)
+        if board is not None:
+            told.append(board.took)
+        return asyncio.run(_serve(peer, data, options.iterations, http, board))
 
 
 def _make_peer(
-    options: PeerOptions, backbone: Backbone, watch: Callable[[Turn], None] | None
+    options: PeerOptions, backbone: Backbone, watch: Callable[[Turn], object]
 ) -> tuple[Peer, PeerData | None]:
     listen = address(options.listen, "--listen")
     known = [address(text, "--known") for text in options.known]
@@ -74,7 +80,9 @@ def _make_peer(
     return peer, data
 
 
-async def _serve(peer: Peer, data: PeerData | None, iterations: int | None, http: Address | None) -> bool:
+async def _serve(
+    peer: Peer, data: PeerData | None, iterations: int | None, http: Address | None, board: PeerBoard | None
+) -> bool:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # On Windows: Ctrl-C then interrupts, and the state is kept all the same.
@@ -90,6 +98,8 @@ async def _serve(peer: Peer, data: PeerData | None, iterations: int | None, http
 
             endpoint = await exits.enter_async_context(HttpEndpoint(peer, host=http[0], port=http[1]))
             LOG.info("http", extra={"details": {"address": "{}:{}".format(*endpoint.address)}})
+        if board is not None:
+            await exits.enter_async_context(board)
         before = peer.iteration
         await peer.run(iterations)
         return iterations is None or peer.iteration - before >= iterations

@@ -49,6 +49,7 @@ class PeerOptions:
     test_every: int = 10
     seed: int | None = None
     json: Path | None = None
+    page: Address | None = None
 
     def make_backbone(self) -> Backbone:
         """Return the backbone: the bundled one, an ONNX file, or your own as module:name."""

@@ -103,7 +103,7 @@ class Peer:
         seed: int | None = None,
         test: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         test_every: int = 1,
-        on_iteration: Callable[[Turn], None] | None = None,
+        on_iteration: Callable[[Turn], object] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.backbone = bundled() if backbone is None else backbone

@@ -136,8 +136,8 @@ class Snapshot:
         Accuracy of one head trained on the samples of all benign peers.
     references : mapping
         Other curves to compare with: iteration and accuracy.
-    left_out : int
-        Members that are not shown.
+    left_out, classes_left_out : int
+        Members and classes that are not shown.
     """
 
     title: str
@@ -154,9 +154,11 @@ class Snapshot:
     oracle: float | None = None
     references: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     left_out: int = 0
+    classes_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; weights as 16-bit integers in base64."""
+        """Return it as JSON has it; weights as 16-bit integers in base64. Of very many classes the first are told."""
+        classes = self.classes[:MOST_CLASSES]
         return {
             "title": self.title,
             "subtitle": self.subtitle,
@@ -164,9 +166,10 @@ class Snapshot:
             "state": self.state.value,
             "iteration": self.iteration,
             "total": self.total,
-            "classes": list(self.classes),
-            "members": [_member(one) for one in self.members],
-            "judgements": [_judgement(one) for one in self.judgements],
+            "classes": list(classes),
+            "classes_left_out": self.classes_left_out + len(self.classes) - len(classes),
+            "members": [_member(one, len(classes)) for one in self.members],
+            "judgements": [_judgement(one, len(classes)) for one in self.judgements],
             "history": thinned(self.history),
             "band": self.band,
             "oracle": self.oracle,
@@ -189,7 +192,7 @@ REASONS = [{"name": reason.name.lower().replace("_", "-"), "words": reason.words
 
 def room_for(classes: int) -> int:
     """Return how many members are shown at most, so that a message stays small whatever the world is like."""
-    return max(2, min(MOST_MEMBERS, math.isqrt(MOST_WEIGHTS // max(1, classes))))
+    return max(2, min(MOST_MEMBERS, math.isqrt(MOST_WEIGHTS // max(1, min(classes, MOST_CLASSES)))))
 
 
 def thinned(points: Sequence[Any]) -> list[list[Any]]:
@@ -198,11 +201,11 @@ def thinned(points: Sequence[Any]) -> list[list[Any]]:
     return [list(points[at]) for at in range((len(points) - 1) % step, len(points), step)] if points else []
 
 
-def _member(one: Member) -> dict[str, Any]:
+def _member(one: Member, classes: int) -> dict[str, Any]:
     return {
         "name": one.name,
         "kind": one.kind.value,
-        "holds": None if one.holds is None else list(one.holds),
+        "holds": None if one.holds is None else [held for held in one.holds if held < classes],
         "iteration": one.iteration,
         "accuracy": one.accuracy,
         "bytes_in": one.bytes_in,
@@ -212,8 +215,8 @@ def _member(one: Member) -> dict[str, Any]:
     }
 
 
-def _judgement(one: Judgement) -> dict[str, Any]:
-    whole = np.rint(np.clip(one.weights, 0, 1) * _FULL).astype("<u2")
+def _judgement(one: Judgement, classes: int) -> dict[str, Any]:
+    whole = np.rint(np.clip(one.weights[:, :classes], 0, 1) * _FULL).astype("<u2")
     return {
         "receiver": one.receiver,
         "iteration": one.iteration,
@@ -250,6 +253,7 @@ def _read(fields: Mapping[str, Any]) -> Snapshot:
             for name, points in fields["references"].items()
         },
         left_out=int(fields["left_out"]),
+        classes_left_out=int(fields["classes_left_out"]),
     )
 
 

@@ -75,7 +75,7 @@ class Graph {
 
   place(count, width, height) {
     const named = count <= MANY;
-    const [wide, high] = [width / 2 - (named ? 68 : 16), height / 2 - (named ? 20 : 14)];
+    const [wide, high] = [width / 2 - (named ? 86 : 16), height / 2 - (named ? 28 : 14)];
     this.places = Array.from({ length: count }, (_, member) => {
       const angle = -Math.PI / 2 + (2 * Math.PI * member) / Math.max(1, count);
       return { x: width / 2 + wide * Math.cos(angle), y: height / 2 + high * Math.sin(angle), angle };

@@ -108,7 +108,8 @@ function showReceivers() {
   const wanted = receiver() === null ? "" : String(receiver());
   if (select.value !== wanted) select.value = wanted;
   const who = receiver() === null ? "each peer's head, on average over those who heard it" : `each head, by ${model.name(receiver())}`;
-  setText(byId("matrix-note"), `How much of every class's row came from ${who}. Choose a cell for the reason; arrow keys move.`);
+  const more = model.snapshot.classes_left_out ? ` Classes not shown: ${model.snapshot.classes_left_out}.` : "";
+  setText(byId("matrix-note"), `How much of every class's row came from ${who}. Choose a cell for the reason; arrow keys move.${more}`);
 }
 
 function showTiles() {
