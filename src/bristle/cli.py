@@ -327,7 +327,10 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
     title: Annotated[str | None, typer.Option(help="What the page is called.", show_default="Bristle: results")] = None,
 ) -> None:
-    """Look at results: figures (PNG and SVG) and one HTML page that needs nothing else, from any results files.
+    """Look at results: figures (PNG and SVG) and HTML pages that need nothing else, from any results files.
+
+    report.html compares rules. run.html shows each run as its live page did: where the rows hold the last decisions
+    (`simulate --decisions`, `demo`), also who listened to whom, and why.
 
     Runs with the same figure name, attack, numbers and classes share a panel; seeds are averaged, with a band.
     Needs matplotlib, which the extra named plots brings.
@@ -338,7 +341,7 @@ def report(
 
     with _interruptible("nothing is lost: run it again"):
         written = report_on(files, out=out, title=title)
-    print(f"{written[0]}, and {len(written) - 1} figure files beside it")
+    print(f"{written[0]}, {written[1].name} and {len(written) - 2} figure files beside it")
 
 
 @app.command()

@@ -35,8 +35,9 @@ def test_a_simulated_world_on_a_page(
         files.append(tmp_path / f"{rule}.jsonl")
         files[-1].write_text("".join(json.dumps(row) + "\n" for row in simulate(world).rows))
     assert run(monkeypatch, *files, "--out", tmp_path / "out", "--title", "Tiny & mine") == 0
-    assert capsys.readouterr().out.strip().endswith("report.html, and 2 figure files beside it")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "tiny.png", "tiny.svg"]
+    assert capsys.readouterr().out.strip().endswith("report.html, run.html and 2 figure files beside it")
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["report.html", "run.html", "tiny.png", "tiny.svg"]
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for words in ("<h1>Tiny &amp; mine</h1>", "label-flip", "bristle.jsonl, fedavg.jsonl", "2 runs of 2 rules"):
         assert words in page

@@ -20,7 +20,10 @@ from bristle.apps.demo import Demo, Row, digits, references
 from bristle.apps.demo_run import Network, running
 from bristle.apps.demo_tally import Standing, Tally
 from bristle.apps.progress import patient_bar
+from bristle.apps.report import RUN
 from bristle.apps.rows import write_rows
+from bristle.learning.files import write_atomically
+from bristle.report.live_page import recorded_page
 from bristle.report.snapshot import RunState, Snapshot
 
 BAR = 12
@@ -260,11 +263,13 @@ def _report(
         ("Datagrams lost by a relay", f"{demo.impairment.loss if demo.impairment else 0:.0%}"),
         ("Seconds an iteration", f"{rows[-1]['seconds'] / reached[-1]:.2f}"),
     ]
+    write_atomically(out / RUN, [recorded_page([snapshot], title="Bristle: the demo").encode()])
     try:
         written = write(report_of(everything, title="Bristle: the demo", facts=facts), out)
     except ModuleNotFoundError:
         return (
-            f"Rows: {out / ROWS}. For a report with curves: pip install 'bristle[plots]' and "
+            f"Every decision and its reason: {out / RUN}. Rows: {out / ROWS}. "
+            f"For a report with curves: pip install 'bristle[plots]' and "
             f"bristle report {out / ROWS} --out {out}"
         )
-    return f"Report: {written[0]}, rows and figures beside it."
+    return f"Report: {written[0]}; {RUN}, with every decision and its reason, rows and figures are beside it."

@@ -12,10 +12,17 @@ from rich.console import Console
 
 import bristle
 from bristle.apps.progress import patient_bar
+from bristle.learning.files import write_atomically
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
+from bristle.report.live_page import recorded_page
+from bristle.report.recorded_runs import recorded_runs
+from bristle.report.snapshot import Snapshot
 
 Row = dict[str, Any]
+
+RUN = "run.html"
+"""The page of every run: accuracy, weights, connections and reasons as the live page shows them."""
 
 
 def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> list[Path]:
@@ -23,8 +30,11 @@ def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> 
     rows = [row for path in paths for row in read_rows(path)]
     facts = [("Results files", ", ".join(path.name for path in paths)), ("Bristle", bristle.__version__)]
     report = report_of(rows, facts=facts, **({} if title is None else {"title": title}))
+    run = recorded_page(recorded_runs(rows), title=report.title)
     with patient_bar("Drawing figures", console=Console(stderr=True)) as watched:
-        return write(report, out, progress=watched)
+        page, *figures = write(report, out, progress=watched)
+    write_atomically(out / RUN, [run.encode()])
+    return [page, out / RUN, *figures]
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -47,6 +57,8 @@ def read_rows(path: Path) -> Iterator[Row]:
             raise ValueError(f'{path} line {number} must be an object like {{"rule": ...}}, and is {line[:40]!r}')
         try:
             check_row(row)
+            if row.get("snapshot") is not None:
+                row["snapshot"] = Snapshot.from_dict(row["snapshot"]).to_dict()
         except ValueError as error:
             raise ValueError(f"{path} line {number}: {error}") from error
         yield row

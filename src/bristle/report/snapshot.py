@@ -230,7 +230,7 @@ def _judgement(one: Judgement, classes: int) -> dict[str, Any]:
 def _read(fields: Mapping[str, Any]) -> Snapshot:
     classes = tuple(str(name) for name in fields["classes"])
     members = tuple(_read_member(one, len(classes), len(fields["members"])) for one in fields["members"])
-    if not classes or len(classes) > MOST_CLASSES or len(members) > MOST_MEMBERS:
+    if len(classes) > MOST_CLASSES or len(members) > MOST_MEMBERS:
         raise ValueError(
             f"a snapshot has at most {MOST_CLASSES} classes and {MOST_MEMBERS} members, "
             f"not {len(classes)} and {len(members)}"

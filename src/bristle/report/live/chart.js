@@ -52,9 +52,9 @@ class Chart {
     const { history, oracle, references, rule } = model.snapshot;
     const parts = [];
     const labels = [];
-    const banded = history.filter((point) => point[2] !== null && point[3] !== null);
+    const banded = history.filter((point) => point[2] !== null);
     if (banded.length) {
-      const upper = banded.map(([at, , , high]) => `${x(at).toFixed(1)},${y(high).toFixed(1)}`);
+      const upper = banded.map(([at, mean, , high]) => `${x(at).toFixed(1)},${y(high ?? mean).toFixed(1)}`);
       const lower = banded.map(([at, , low]) => `${x(at).toFixed(1)},${y(low).toFixed(1)}`).reverse();
       parts.push(drawn("polygon", { class: "band", points: [...upper, ...lower].join(" ") }));
     }
@@ -95,7 +95,7 @@ class Chart {
     if (!history.length) return "No accuracy has been measured yet.";
     const [at, mean, low, high] = history[history.length - 1];
     const said = [`Accuracy after ${counted(at, "iteration")}: ${rule} ${percent(mean)}`];
-    if (low !== null && high !== null) said.push(`from ${percent(low)} to ${percent(high)}`);
+    if (low !== null) said.push(high === null ? `the worst peer ${percent(low)}` : `from ${percent(low)} to ${percent(high)}`);
     if (oracle !== null) said.push(`oracle ${percent(oracle)}`);
     for (const [name, points] of Object.entries(references)) {
       if (points.length) said.push(`${name} ${percent(points[points.length - 1][1])}`);

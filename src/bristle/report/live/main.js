@@ -51,10 +51,14 @@ function refresh(again = false) {
 
 async function render(again) {
   if (!model) return;
+  const alone = !model.members.length;
+  document.body.classList.toggle("alone", alone);
+  setText(byId("alone"), alone ? "These results hold no decisions. Those of simulate --json FILE --decisions, and of the demo, do." : "");
   sliceBegan = performance.now();
   showHeader();
   showTiles();
   chart.show(model);
+  if (alone) return void (document.body.dataset.drawn = 0);
   await breathe();
   const rows = weights();
   await breathe();
@@ -66,7 +70,7 @@ async function render(again) {
   await peers.show(model, selected);
   await breathe();
   await graph.show(model, selected, again);
-  document.body.dataset.version = model.snapshot.version ?? 0;
+  document.body.dataset.drawn = model.snapshot.version ?? 0;
 }
 
 function showHeader() {
@@ -112,11 +116,16 @@ function showReceivers() {
   setText(byId("matrix-note"), `How much of every class's row came from ${who}. Choose a cell for the reason; arrow keys move.${more}`);
 }
 
+function worstAndBest(point) {
+  if (!point || point[2] === null) return model.members[0]?.kind === "own" ? "of this peer" : "mean of the peers";
+  return point[3] === null ? `worst ${percent(point[2])}` : `worst ${percent(point[2])}, best ${percent(point[3])}`;
+}
+
 function showTiles() {
   const { snapshot } = model;
   const tiles = [];
   const last = snapshot.history[snapshot.history.length - 1];
-  tiles.push(["Accuracy", last ? percent(last[1]) : "–", last && last[2] !== null ? `worst ${percent(last[2])}, best ${percent(last[3])}` : "mean of the peers"]);
+  tiles.push(["Accuracy", last ? percent(last[1]) : "–", worstAndBest(last)]);
   tiles.push(["Oracle", snapshot.oracle === null ? "–" : percent(snapshot.oracle), "all samples in one place"]);
   const theirs = model.attackersWeight();
   const heads = [...model.judgements.values()].reduce((sum, one) => sum + one.senders.length, 0);
@@ -124,8 +133,9 @@ function showTiles() {
   else tiles.push(["Attackers’ weight", heads ? percent(theirs) : "–", "of all weight given to others"]);
   const sent = model.members.map((member) => member.bytes_out).filter((count) => count !== null);
   tiles.push(["Sent by a peer", sent.length ? bytes(Math.round(sent.reduce((sum, count) => sum + count, 0) / sent.length)) : "–", "on average, since the start"]);
+  if (!model.members.length) tiles.splice(2);
   const refused = model.members.reduce((sum, member) => sum + Object.values(member.refused).reduce((all, count) => all + count, 0), 0);
-  tiles.push(["Refused", refused.toLocaleString("en"), "messages not even looked into"]);
+  if (model.members.length) tiles.push(["Refused", refused.toLocaleString("en"), "messages not even looked into"]);
   const list = byId("tiles");
   if (list.children.length !== tiles.length) {
     list.replaceChildren(...tiles.map(() => make("div", {}, make("dt"), make("dd", { class: "value" }), make("dd", { class: "muted" }))));
