@@ -123,7 +123,7 @@ def test_thinned_points_are_few_and_end_with_the_last(count: int) -> None:
     ],
 )
 def test_what_is_no_snapshot_is_refused(damage: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         Snapshot.from_dict({**snapshot().to_dict(), **damage})
 
 

@@ -19,7 +19,7 @@ from bristle.report.snapshot import MOST_POINTS, Judgement, Member, MemberKind, 
 BETWEEN = 0.5
 """Seconds after which it is seen whether somebody wants to look: neighbours come and go between iterations too."""
 
-SHOWN = 12
+SHOWN = 8
 """Digits of a key id: enough to tell peers apart."""
 
 

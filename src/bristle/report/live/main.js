@@ -126,13 +126,14 @@ function showTiles() {
   const tiles = [];
   const last = snapshot.history[snapshot.history.length - 1];
   tiles.push(["Accuracy", last ? percent(last[1]) : "–", worstAndBest(last)]);
-  tiles.push(["Oracle", snapshot.oracle === null ? "–" : percent(snapshot.oracle), "all samples in one place"]);
+  const own = model.members[0]?.kind === "own";
+  if (!own) tiles.push(["Oracle", snapshot.oracle === null ? "–" : percent(snapshot.oracle), "all samples in one place"]);
   const theirs = model.attackersWeight();
   const heads = [...model.judgements.values()].reduce((sum, one) => sum + one.senders.length, 0);
   if (theirs === null) tiles.push(["Heads judged", heads.toLocaleString("en"), "in the last decisions"]);
   else tiles.push(["Attackers’ weight", heads ? percent(theirs) : "–", "of all weight given to others"]);
   const sent = model.members.map((member) => member.bytes_out).filter((count) => count !== null);
-  tiles.push(["Sent by a peer", sent.length ? bytes(Math.round(sent.reduce((sum, count) => sum + count, 0) / sent.length)) : "–", "on average, since the start"]);
+  tiles.push([own ? "Sent" : "Sent by a peer", sent.length ? bytes(Math.round(sent.reduce((sum, count) => sum + count, 0) / sent.length)) : "–", own ? "since it first ran" : "on average, since the start"]);
   if (!model.members.length) tiles.splice(2);
   const refused = model.members.reduce((sum, member) => sum + Object.values(member.refused).reduce((all, count) => all + count, 0), 0);
   if (model.members.length) tiles.push(["Refused", refused.toLocaleString("en"), "messages not even looked into"]);
@@ -167,7 +168,9 @@ function take(snapshot) {
   const names = (one) => one.snapshot.members.map((member) => member.name).join("\n");
   const before = model;
   model = new Model(snapshot, given.reasons);
-  if (before && names(before) !== names(model)) selected = opened = null;
+  if (before && names(before) !== names(model)) opened = null;
+  // The page of one peer shows what that one does.
+  if (!before || names(before) !== names(model)) selected = model.members[0]?.kind === "own" ? 0 : null;
   return refresh();
 }
 
