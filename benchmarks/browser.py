@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ABSENT = "there is no Chromium to test pages in: apt-get install chromium"
-PATIENCE = 60.0
+PATIENCE = 180.0
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
