@@ -8,8 +8,8 @@ from bristle.network.limits import Limits
 ALL_MANIFESTS = 16
 """Times the rate of one neighbour: manifests of all together."""
 
-WANTED, LATE, NOTHING = 1.0, -0.25, -1.0
-"""What a message was worth: new and asked for, before its manifest or after its head, or for nothing.
+WANTED, PROMISED, LATE, NOTHING = 1.0, 0.0, -0.25, -1.0
+"""What a message was worth: new and asked for, a manifest, before its manifest or after its head, or for nothing.
 
 A whole window of pieces, or acknowledgements of it, may come late from somebody honest: when a manifest gets lost,
 or when a newer head overtakes them.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.network.addresses import Address
-from bristle.network.allowance import LATE, NOTHING, WANTED, Pool
+from bristle.network.allowance import LATE, NOTHING, PROMISED, WANTED, Pool
 from bristle.network.counters import Tally
 from bristle.network.encoding import Head, decode_head
 from bristle.network.group import Group
@@ -102,7 +102,10 @@ class Inbox:
                 self._send(link, encode(Acknowledgement(sequence, message.order, STOP)))
             return NOTHING
         assert isinstance(manifest, Manifest)
+        worth = PROMISED
         if incoming is None or incoming.sequence != sequence:
+            if incoming is not None and not incoming.pieces:
+                worth = NOTHING  # The last manifest was for nothing, and so is this one perhaps.
             self.forget(link)
             incoming = link.incoming = Incoming(sequence, now)
         incoming.size = manifest.body
@@ -110,7 +113,7 @@ class Inbox:
         self._memory += manifest.body
         incoming.begin(manifest, message.piece_size, message.order, now)
         self._progress(link, now)
-        return WANTED
+        return worth
 
     def _why_not(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
         newest = self.seen(link.key_id)

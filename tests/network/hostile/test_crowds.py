@@ -1,0 +1,134 @@
+"""Identities by the hundred over real sockets: they get some places, and neither all of them nor anybody else's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bristle.network import Group, Limits
+
+if TYPE_CHECKING:
+    from tests.network.conftest import Matrix, RealNetwork
+    from tests.network.hostile.conftest import Attacker
+
+Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
+Wait = Callable[..., Any]
+Heads = Callable[..., "Matrix"]
+Attackers = Callable[..., "Attacker"]
+
+# The budgets for joins are tried elsewhere; here, all of a crowd are to be heard within a second.
+PLACES = Limits(neighbours=8, handshake_rate=1000.0)
+
+
+async def crowd_in(crowd: list[Attacker], target: Any, *, alone: bool) -> int:
+    """Let a crowd join; return how many were told that there is room."""
+    admitted = 0
+    for attacker in crowd:
+        try:
+            admitted += await attacker.join(target.address, alone=alone, seconds=1.0)
+        except TimeoutError:
+            continue
+    return admitted
+
+
+def test_a_hundred_names_of_one_host_leave_half_of_the_places_to_others(
+    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        target = await network.peer(group, limits=PLACES)
+        crowd = [attackers(group, host="127.66.0.1") for _ in range(100)]
+        assert await crowd_in(crowd, target, alone=False) == 8
+        await wait(lambda: len(target.neighbours()) == 8)
+        node = target._node
+        assert node.tally.refused["no room for another neighbour"] > 80
+        assert len(node.membership.sessions) <= 8 + 64
+        # Others come, and find room: but a crowd has half of the places, and keeps them.
+        friends = [
+            await network.peer(group, known=[target.address], listen=(f"127.{number}.0.1", 0)) for number in (1, 2, 3)
+        ]
+        keys = {friend.identity.key_id for friend in friends}
+        await wait(lambda: keys <= {one.key_id for one in target.neighbours()})
+        await wait(lambda: all(friend.neighbours() for friend in friends))
+        for number, friend in enumerate(friends):
+            friend.share(head_of(group, number), iteration=1)
+        heard: set[bytes] = set()
+        await wait(lambda: heard.update(one.sender for one in target.take()) or keys <= heard)
+        # The crowd asks again, and for mercy: nobody has to leave for it who is not of it.
+        await crowd_in([attackers(group, host="127.66.0.1") for _ in range(40)], target, alone=True)
+        assert keys <= {one.key_id for one in target.neighbours()}
+        assert len(target.neighbours()) <= 8
+
+    on_network(scenario)
+
+
+def test_names_from_everywhere_do_not_drive_out_those_who_were_there_before(
+    on_network: Scenario, wait: Wait, group: Group, attackers: Attackers
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        target = await network.peer(group, limits=PLACES)
+        friends = [await network.peer(group, known=[target.address]) for _ in range(3)]
+        keys = {friend.identity.key_id for friend in friends}
+        await wait(lambda: len(target.neighbours()) == 3)
+        crowd = [attackers(group, host=f"127.{1 + number}.3.1") for number in range(120)]
+        assert await crowd_in(crowd, target, alone=False) >= 5
+        await wait(lambda: len(target.neighbours()) == 8)
+        node = target._node
+        for _ in range(20):  # However often somebody is shown mercy, time in between or not.
+            node.membership.places._mercy.tokens = 1.0
+            await crowd_in(crowd[:1], target, alone=True)
+            crowd.append(crowd.pop(0))
+        await asyncio.sleep(0.05)
+        assert keys <= {one.key_id for one in target.neighbours()}
+
+    on_network(scenario)
+
+
+def test_many_peers_of_one_host_may_have_all_places_among_themselves(
+    on_network: Scenario, wait: Wait, group: Group
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first = await network.peer(group, limits=PLACES)
+        others = [await network.peer(group, limits=PLACES, known=[first.address]) for _ in range(8)]
+        await wait(lambda: all(len(peer.neighbours()) == 8 for peer in (first, *others)))
+
+    on_network(scenario)
+
+
+def test_a_neighbour_whom_the_user_named_keeps_its_place(
+    on_network: Scenario, wait: Wait, group: Group, attackers: Attackers
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        friend = await network.peer(group, listen=("127.66.0.2", 0))
+        target = await network.peer(group, limits=PLACES, known=[friend.address])
+        await wait(lambda: len(target.neighbours()) == 1)
+        crowd = [attackers(group, host="127.66.0.1") for _ in range(40)]
+        await crowd_in(crowd, target, alone=True)
+        newcomers = [attackers(group, host=f"127.{1 + number}.0.1") for number in range(20)]
+        await crowd_in(newcomers, target, alone=True)
+        assert friend.identity.key_id in {one.key_id for one in target.neighbours()}
+        assert len(target.neighbours()) <= 8
+
+    on_network(scenario)
+
+
+def test_a_peer_with_two_addresses_is_called_at_one(on_network: Scenario, wait: Wait, group: Group) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        quick = Limits(retry=0.02, longest_retry=0.1)
+        first = await network.peer(group, limits=quick, listen=("127.0.0.1", 0))
+        relays = [network.relay(first.address, impairment) for impairment in [_Clear()] * 2]
+        second = await network.peer(group, limits=quick, known=[relay.address for relay in relays])
+        await wait(lambda: bool(first.neighbours()) and bool(second.neighbours()))
+        await asyncio.sleep(0.5)
+        before = sum(relay.relayed for relay in relays)
+        await asyncio.sleep(1.0)
+        # Signs of life, and no handshakes again and again.
+        assert sum(relay.relayed for relay in relays) - before < 10
+
+    on_network(scenario)
+
+
+class _Clear:
+    """A line without faults."""
+
+    loss = duplication = delay = jitter = 0.0
