@@ -283,7 +283,7 @@ def flood(setting: Setting, folder: Path) -> Result:
         time.sleep(3.0)  # Find each other.
         if setting.kind in SIGNED:
             # Those who are admitted keep their places for as long as they flood.
-            source.send(("join", 0.2))
+            source.send(("join", 5.0))
             admitted = source.recv()
         window("flood", 2.0)  # What the generator takes is known from here on.
         quiet, floods = [window("burn", setting.seconds)], []

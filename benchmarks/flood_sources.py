@@ -167,13 +167,22 @@ def generate(group: Group, victim: Address, pipe: Connection, *, kind: str, rate
     while (command := pipe.recv()) is not None:
         what, seconds = command
         if what == "join":
-            pipe.send(sum(source.join(victim, seconds=seconds) for source in crowd))
+            pipe.send(_join(crowd, victim, seconds))
         elif what == "flood":
             sent, busy = _send(flood, crowd, victim, rate=rate, seconds=seconds)
             pipe.send((sent, busy))
         else:
             _burn(busy, seconds)
             pipe.send((0, busy))
+
+
+def _join(crowd: list[Source], victim: Address, seconds: float) -> int:
+    """Let as many as can in that time ask for a place; return how many got one."""
+    admitted, end = 0, time.monotonic() + seconds
+    for source in crowd:
+        if time.monotonic() < end:
+            admitted += source.join(victim, seconds=0.2)
+    return admitted
 
 
 def _burn(busy: float, seconds: float) -> None:

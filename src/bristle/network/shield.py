@@ -13,6 +13,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bristle.network.session import SEALED
@@ -83,8 +84,9 @@ class Shield:
         return True
 
     def lower(self) -> None:
-        """Let everything through again."""
-        self._socket.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+        """Let everything through again, if something was held back."""
+        with suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
 
     def dropped(self) -> int:
         """Return how many datagrams the kernel has dropped since the last time, as far as it tells."""

@@ -221,6 +221,8 @@ def test_a_socket_is_looked_at_now_and_then_while_it_is_crowded(
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)
         endpoint = peers[0]._endpoint
+        shields = endpoint._shield.raise_for(endpoint._welcomed(), salt=0)
+        endpoint._shield.lower()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.connect(peers[0].address)
 
@@ -230,7 +232,7 @@ def test_a_socket_is_looked_at_now_and_then_while_it_is_crowded(
                 return bool(endpoint.crowded)
 
             await wait(crowded)
-            await wait(lambda: crowded() and endpoint.shielded or endpoint._shield is None)
+            await wait(lambda: crowded() and (endpoint.shielded or not shields))
         peers[1].share(head_of(group), iteration=1)
         await peers[0].arrival()
         await wait(lambda: not endpoint.crowded and not endpoint.shielded)

@@ -1,4 +1,4 @@
-"""Members that send what they should not, over real sockets: drips, endless manifests, forgeries, replays, bombs, lies."""
+"""Members that send what they should not, over real sockets: slow, endless, forged, replayed, blown up, and lies."""
 
 from __future__ import annotations
 
