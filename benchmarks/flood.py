@@ -171,7 +171,8 @@ async def learn(folder: str, members: list[int], known: list[Address], interval:
 
 
 def work(folder: str, members: list[int], known: list[Address], interval: float, pipe: Connection) -> None:
-    """Be a process with some peers."""
+    """Be a process with some peers, in a session of its own: Linux shares processors out by sessions."""
+    os.setsid()
     asyncio.run(learn(folder, members, known, interval, pipe))
 
 

@@ -25,7 +25,7 @@ Address = tuple[str, int]
 TICK = 0.004
 """Seconds between bursts."""
 
-LATE = 0.1
+LATE = 0.3
 """Seconds that the generator may lag behind before it forgets what it should have sent."""
 
 UNSIGNED = ("noise", "session", "hello", "join")
@@ -157,6 +157,7 @@ class Flood:
 
 def generate(group: Group, victim: Address, pipe: Connection, *, kind: str, rate: float, count: int, one: bool) -> None:
     """Flood, or only work as hard, as the pipe says; answer each command with what was sent and what that cost."""
+    os.setsid()
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     rng = random.Random(7)

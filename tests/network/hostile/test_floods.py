@@ -172,8 +172,15 @@ def _awaited(peer: Any) -> list[Any]:
 
 
 def test_a_shield_lets_through_what_it_should(
-    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers
+    on_network: Scenario,
+    wait: Wait,
+    group: Group,
+    head_of: Heads,
+    attackers: Attackers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("bristle.network.endpoint.SHIELDED", 600.0)  # Until it is lowered here.
+
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)
         endpoint = peers[0]._endpoint
