@@ -39,6 +39,8 @@ class WorldSection(Section):
     peers: int = Field(default=10, ge=1)
     attackers: int = Field(default=0, ge=0)
     claiming: float = Field(default=1.0, ge=0, le=1)
+    share_clip: float | None = Field(default=None, gt=0)
+    share_noise: float = Field(default=0.0, ge=0)
     iterations: int = Field(default=300, ge=1)
     evaluate_every: int = Field(default=10, ge=1)
     seed: int = Field(default=0, ge=0)

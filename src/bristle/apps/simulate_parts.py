@@ -25,6 +25,7 @@ from bristle.data import load as load_dataset
 from bristle.data.partitions import Partitioner
 from bristle.learning import backbone as backbones
 from bristle.learning.adam import TrainingSettings
+from bristle.peer.sharing import Sharing
 from bristle.rules import Rule, Step, chain
 from bristle.rules.parameters import make
 from bristle.rules.registry import RULES, STEPS
@@ -80,6 +81,7 @@ def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scen
         training=TrainingSettings(**config.training.model_dump()),
         receivers_at_once=world.receivers_at_once,
         precision=Precision(moments=world.moments),
+        sharing=Sharing(clip=world.share_clip, noise=world.share_noise),
     )
 
 

@@ -8,6 +8,7 @@ from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
 from bristle.learning.adam import TrainingSettings
+from bristle.peer.sharing import Sharing
 from bristle.rules import Bristle, Rule
 from bristle.rules.parameters import check_count, check_share
 from bristle.simulation.asynchrony import Asynchrony
@@ -59,6 +60,8 @@ class Scenario:
         How many peers are stepped together; None: as many as fit in memory.
     precision : Precision
         In which types peers are kept between iterations.
+    sharing : Sharing
+        What benign peers share of their heads: as they are, or cut and with noise.
     """
 
     peers: int = 10
@@ -80,6 +83,7 @@ class Scenario:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     receivers_at_once: int | None = None
     precision: Precision = field(default_factory=Precision)
+    sharing: Sharing = field(default_factory=Sharing)
 
     def check(self) -> None:
         """Refuse what cannot be; the data may have more to say."""

@@ -23,6 +23,7 @@ class Stream(IntEnum):
     SCHEDULE = 5
     MESSAGES = 6
     SHIFT = 7
+    SHARING = 8
 
 
 def draw(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> Floats:
@@ -36,13 +37,26 @@ def draw_many(seed: int, stream: Stream, ids: Any, iteration: int, size: int) ->
 
     A Philox generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) for each row.
     """
-    ids = np.asarray(ids, dtype=np.int64)
     drawn = np.empty((len(ids), size), dtype=np.float32)
-    for row, peer in zip(drawn, ids.tolist(), strict=True):
-        key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (int(stream) << 56) + peer], dtype=np.uint64)
-        counter = np.array([0, 0, 0, iteration], dtype=np.uint64)
-        np.random.Generator(np.random.Philox(key=key, counter=counter)).random(out=row, dtype=np.float32)
+    for row, peer in zip(drawn, np.asarray(ids, dtype=np.int64).tolist(), strict=True):
+        _generator(seed, stream, peer, iteration).random(out=row, dtype=np.float32)
     return drawn
+
+
+def draw_normals(
+    seed: int, stream: Stream, ids: Any, iteration: int, size: int
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Draw 32-bit normal deviates of shape [ids, size], as `draw_many` draws uniforms."""
+    drawn = np.empty((len(ids), size), dtype=np.float32)
+    for row, peer in zip(drawn, np.asarray(ids, dtype=np.int64).tolist(), strict=True):
+        _generator(seed, stream, peer, iteration).standard_normal(out=row, dtype=np.float32)
+    return drawn
+
+
+def _generator(seed: int, stream: Stream, peer: int, iteration: int) -> np.random.Generator:
+    key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (int(stream) << 56) + peer], dtype=np.uint64)
+    counter = np.array([0, 0, 0, iteration], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def pick_distinct(draws: Floats, among: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -22,6 +22,7 @@ from bristle.simulation.features import FeatureData
 from bristle.simulation.mailbox import Mailbox
 from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import KEPT_BYTES, populate
+from bristle.simulation.publishing import published
 from bristle.simulation.rows_of import replaced, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw
@@ -130,7 +131,7 @@ class World:
         before, self.state = self.state, _joined(self.state, chosen, [state for state, _ in parts])
         self.adversary.observe(iteration, before.trained, self.state)
         self.adversary.train(scene)
-        mailbox.put(self.heads, acting, iteration)
+        mailbox.put(published(scenario, self.heads, iteration), acting, iteration)
         self.bytes_sent = self.bytes_sent + np.where(acting, around.audience, 0) * head_bytes(*self.head_shape)
         self.iteration = iteration
         mask = scene.mask()
@@ -218,7 +219,7 @@ class World:
             **{f"mailbox.{name}": values for name, values in self.mailbox.state().items()},
             **{f"adversary.{name}": values for name, values in self.adversary.state().items()},
         }
-        if self.mailbox.depth == 1:
+        if self.mailbox.depth == 1 and self.scenario.sharing.plain:
             del found["mailbox.slots"]  # They are the heads.
         return {name: to_numpy(values) for name, values in found.items()}
 
@@ -233,7 +234,7 @@ class World:
         self.state = PeerState(trained, of("previous"))
         self.bytes_sent = arrays["bytes_sent"]
         self.iteration = int(arrays["iteration"])
-        slots = trained.head if self.mailbox.depth == 1 else of("mailbox.slots")
+        slots = of("mailbox.slots") if "mailbox.slots" in arrays else trained.head
         self.mailbox.restore({"acted": arrays["mailbox.acted"], "shared": arrays["mailbox.shared"], "slots": slots})
         start = len("adversary.")
         self.adversary.restore({name[start:]: of(name) for name in arrays if name.startswith("adversary.")})

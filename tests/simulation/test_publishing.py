@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+
+from bristle import rules
+from bristle.peer.sharing import Sharing
+from bristle.simulation import FeatureData, Scenario, World
+from bristle.simulation.publishing import published
+
+NOISY = Sharing(clip=0.5, noise=0.05)
+
+
+def after(data: FeatureData, iterations: int, **options: object) -> World:
+    world = World(Scenario(peers=6, classes_per_peer=3, **options), data)  # type: ignore[arg-type]
+    for _ in range(iterations):
+        world.advance()
+    return world
+
+
+def test_only_what_is_shared_changes(data: FeatureData) -> None:
+    local = rules.Local()
+    np.testing.assert_array_equal(
+        after(data, 8, rule=local).heads, after(data, 8, rule=local, sharing=NOISY).heads, "the own head stays"
+    )
+    averaging = rules.create("fedavg")
+    plain, noisy = after(data, 8, rule=averaging), after(data, 8, rule=averaging, sharing=NOISY)
+    assert not np.array_equal(plain.heads, noisy.heads)
+    assert np.array_equal(plain.mailbox.heads, plain.heads)
+    np.testing.assert_array_equal(noisy.mailbox.heads, published(noisy.scenario, noisy.heads, 8))
+
+
+def test_loud_noise_costs_what_is_learnt_from_others(data: FeatureData) -> None:
+    plain, loud = after(data, 40), after(data, 40, sharing=Sharing(noise=1.0))
+    assert plain.accuracy().mean() > loud.accuracy().mean() + 0.1
+
+
+def test_a_run_with_noise_resumes_to_the_bit(data: FeatureData) -> None:
+    whole, half = after(data, 8, sharing=NOISY), after(data, 5, sharing=NOISY)
+    again = World(half.scenario, data)
+    again.restore(half.arrays())
+    for _ in range(3):
+        again.advance()
+    np.testing.assert_array_equal(again.heads, whole.heads)
