@@ -379,6 +379,12 @@ def peer(
     encoding: Annotated[
         HeadEncoding, typer.Option(help="How numbers are sent: fewer bytes, or more digits.")
     ] = HeadEncoding.FLOAT32,
+    share_clip: Annotated[
+        float | None, typer.Option(help="Shorten rows of the shared head to that norm.", show_default="never")
+    ] = None,
+    share_noise: Annotated[
+        float, typer.Option(help="Standard deviation of noise on every number shared: reveals less, teaches less.")
+    ] = 0.0,
     interval: Annotated[float, typer.Option(help="Seconds between iterations, at least.")] = 1.0,
     only_on_power: Annotated[bool, typer.Option("--only-on-power", help="Rest while on battery.")] = False,
     hours: Annotated[str | None, typer.Option(help="Work only then, in local time, e.g. 22-6 or 21:30-06:15.")] = None,
@@ -414,7 +420,8 @@ def peer(
     options = PeerOptions(
         application=application, folder=folder, data=data, classes=classes, group_classes=group_classes,
         samples=samples, backbone=backbone, listen=listen, known=tuple(known or ()), beacon=beacon,
-        secret_file=secret_file, members_file=members_file, rule=rule, encoding=encoding.value, interval=interval,
+        secret_file=secret_file, members_file=members_file, rule=rule, encoding=encoding.value, share_clip=share_clip,
+        share_noise=share_noise, interval=interval,
         only_on_power=only_on_power, hours=hours, max_bytes_per_hour=max_bytes_per_hour,
         max_bytes_per_day=max_bytes_per_day, cpu_share=cpu_share, http=http, iterations=iterations,
         test_every=test_every, seed=seed, json=json, page=_page(dashboard, dashboard_at),

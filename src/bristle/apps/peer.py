@@ -72,6 +72,8 @@ def _make_peer(
         rule=rule,
         pace=pace,
         encoding=options.encoding,
+        share_clip=options.share_clip,
+        share_noise=options.share_noise,
         seed=options.seed,
         test=test,
         test_every=options.test_every,

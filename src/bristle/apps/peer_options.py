@@ -38,6 +38,8 @@ class PeerOptions:
     members_file: Path | None = None
     rule: str | None = None
     encoding: Encoding = "float32"
+    share_clip: float | None = None
+    share_noise: float = 0.0
     interval: float = 1.0
     only_on_power: bool = False
     hours: str | None = None

@@ -20,11 +20,13 @@ from bristle.network.limits import Limits
 from bristle.network.overlay import Overlay
 from bristle.network.service_data import WORKER, Floats, Integers, Knowledge, checked_classes, checked_test
 from bristle.network.service_pace import Pace, Rhythm
+from bristle.network.service_share import Publication
 from bristle.network.service_status import status_of
 from bristle.network.service_traffic import Traffic
 from bristle.network.service_turn import LOG, Turn, log_turn
 from bristle.peer.learner import Message, default_rule
 from bristle.peer.record import Iteration
+from bristle.peer.sharing import Sharing
 from bristle.peer.status import Status
 from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, TryAgainError, make_private
 from bristle.peer.wire_size import Encoding
@@ -71,6 +73,8 @@ class Peer:
         How many samples of a class are held out to test what is received, and at most half of them.
     encoding, compress
         How heads are sent: ``"float32"``, ``"float16"`` or ``"int8"``; compressed or not.
+    share_clip, share_noise : float
+        So that shared heads reveal less: cut their rows to a length, add Gaussian noise (`Sharing` says how).
     limits : Limits
         Bounds on neighbours, memory and rates.
     seed : int, optional
@@ -99,6 +103,8 @@ class Peer:
         kappa: int = 10,
         encoding: Encoding = "float32",
         compress: bool = True,
+        share_clip: float | None = None,
+        share_noise: float = 0.0,
         limits: Limits = _DEFAULT_LIMITS,
         seed: int | None = None,
         test: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
@@ -108,9 +114,9 @@ class Peer:
         self.folder = Path(folder)
         self.backbone = bundled() if backbone is None else backbone
         self.classes = checked_classes(classes)
-        self.pace, self.on_iteration = pace, on_iteration
+        self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
         self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
-        self._encoding, self._compress, self._test_every = encoding, compress, test_every
+        self._publication = Publication(Sharing(clip=share_clip, noise=share_noise), encoding, compress)
         self._rule, self._training, self._kappa, self._seed = rule or default_rule(), training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
         self._group = Group(
@@ -150,8 +156,8 @@ class Peer:
             try:
                 await self._overlay.start()
             except OSError as error:
-                said = "cannot listen on {}:{}: {}; choose another address"
-                raise ValueError(said.format(*self._listen, error)) from error
+                where = "{}:{}".format(*self._listen)
+                raise ValueError(f"cannot listen on {where}: {error}; choose another address") from error
             exits.push_async_callback(self._overlay.stop)
             exits.push_async_callback(self._finish)
             self._exits = exits.pop_all()
@@ -271,15 +277,9 @@ class Peer:
         except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
             self._rhythm.hold(f"cannot keep what it learns: {error}")
             return
-        held_back = self._traffic.held_back(knowledge.grouping.shape, self._encoding)
+        held_back = self._traffic.held_back(knowledge.grouping.shape, self._publication.encoding)
         if held_back is None:
-            network.share(
-                knowledge.learner.head,
-                iteration=record.iteration,
-                claims=knowledge.learner.claims,
-                encoding=self._encoding,
-                compress=self._compress,
-            )
+            self._publication.publish(network, knowledge, iteration=record.iteration)
         self._rhythm.trouble, self._rhythm.held_back = None, held_back
         log_turn(record, held_back)
         if self.on_iteration is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bristle import Peer, rules
+from bristle.network import Group, Identity, Overlay
 from bristle.network.service_pace import Pace
 from bristle.network.service_turn import Turn
 from bristle.peer.store_files import StoreError, is_running
@@ -171,6 +172,24 @@ def test_send_when_says_no_others_hear_nothing(make_peer: MakePeer, digits: Any)
             assert other.status().counters["heads_in"] == 0
             assert quiet.status().counters["heads_in"] > 0
             assert quiet.status().waiting == "sends only never"
+
+    asyncio.run(run())
+
+
+def test_noise_is_on_what_is_shared_and_not_on_the_own_head(make_peer: MakePeer, digits: Any) -> None:
+    async def run() -> None:
+        async with make_peer("a", share_clip=0.001, share_noise=0.5, pace=Pace(interval=3600)) as peer:
+            peer.add(*digits.of([0, 1]), features=True)
+            group = Group(application="digits", backbone=digits.backbone.digest, classes=peer.classes, features=800)
+            listener = Overlay(identity=Identity.generate(), group=group, known=[peer.address])
+            await listener.start()
+            running = asyncio.create_task(peer.run(1))
+            await listener.arrival()
+            (received,) = listener.take()
+            await listener.stop()
+            await running
+            assert 0.4 < np.std(received.head) < 0.6
+            assert np.std(peer.head) < 0.1
 
     asyncio.run(run())
 
