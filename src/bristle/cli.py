@@ -383,7 +383,7 @@ def peer(
         float | None, typer.Option(help="Shorten rows of the shared head to that norm.", show_default="never")
     ] = None,
     share_noise: Annotated[
-        float, typer.Option(help="Standard deviation of noise on every number shared: reveals less, teaches less.")
+        float, typer.Option(help="Noise on the shared head, 1 as loud as itself: it reveals less, and teaches less.")
     ] = 0.0,
     interval: Annotated[float, typer.Option(help="Seconds between iterations, at least.")] = 1.0,
     only_on_power: Annotated[bool, typer.Option("--only-on-power", help="Rest while on battery.")] = False,

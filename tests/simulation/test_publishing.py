@@ -7,7 +7,7 @@ from bristle.peer.sharing import Sharing
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.simulation.publishing import published
 
-NOISY = Sharing(clip=0.5, noise=0.05)
+NOISY = Sharing(clip=0.5, noise=0.25)
 
 
 def after(data: FeatureData, iterations: int, **options: object) -> World:
@@ -30,7 +30,7 @@ def test_only_what_is_shared_changes(data: FeatureData) -> None:
 
 
 def test_loud_noise_costs_what_is_learnt_from_others(data: FeatureData) -> None:
-    plain, loud = after(data, 40), after(data, 40, sharing=Sharing(noise=1.0))
+    plain, loud = after(data, 40), after(data, 40, sharing=Sharing(noise=5.0))
     assert plain.accuracy().mean() > loud.accuracy().mean() + 0.1
 
 
