@@ -93,7 +93,7 @@ class Victim:
         self.account.kills += 1
         self.account.while_writing += was_writing(peer.home / STORE)
         self.acknowledged = max(self.acknowledged, peer.acknowledged())
-        peer.log.unlink()
+        peer.log.unlink(missing_ok=True)  # It may have been too early even for that.
 
     def _check_start(self, peer: PeerProcess, began: float) -> Status:
         """Wait until it has started and done one more iteration; note what it has lost."""

@@ -217,9 +217,10 @@ def epsilon(noise: float, *, classes: int, features: int, iterations: int, delta
     r"""ρ + 2 sqrt(ρ ln(1/δ)) for ρ = T Δ² / (2 σ²) = 2 T C D / noise²: what noise on cut rows guarantees by proof.
 
     The Gaussian mechanism satisfies Δ²/(2σ²)-zCDP, which adds up over T releases and implies (ε, δ)-differential
-    privacy (Bun and Steinke, "Concentrated Differential Privacy", TCC 2016, propositions 1.3, 1.6 and 1.7). Two heads whose C
-    rows have a norm of at most `clip` differ by at most Δ = 2 clip sqrt(C), whatever they were trained on, and nothing
-    tighter is known of this training; the noise has σ = noise clip / sqrt(D). How short rows are cut does not matter.
+    privacy (Bun and Steinke, "Concentrated Differential Privacy", TCC 2016, propositions 1.3, 1.6 and 1.7). Two
+    heads whose C rows have a norm of at most `clip` differ by at most Δ = 2 clip sqrt(C), whatever they were trained
+    on, and nothing tighter is known of this training; the noise has σ = noise clip / sqrt(D), so that it does not
+    matter how short rows are cut.
     """
     rho = 2 * iterations * classes * features / noise**2
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
@@ -272,7 +273,8 @@ def tables(rows: list[Row], game: Game) -> str:
         lines.append(
             f"| {row['noise']:g} | {row['ratio_auc']:.3f} | {row['ratio_tpr']:.1%} | "
             f"{row.get('patient_ratio_auc', row['ratio_auc']):.3f} | "
-            f"{row.get('patient_ratio_tpr', row['ratio_tpr']):.1%} | {row['accuracy']:.1%} | {row['worst']:.1%} | {bound} |"
+            f"{row.get('patient_ratio_tpr', row['ratio_tpr']):.1%} | {row['accuracy']:.1%} | "
+            f"{row['worst']:.1%} | {bound} |"
         )
     return "\n".join(lines)
 
