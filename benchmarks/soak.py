@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Plan:
     late: int = 4
     attackers: int = 4
     seconds: float = 1200.0
-    interval: float = 10.0
+    interval: float = 15.0
     look_every: float = 20.0
     kills: int = 24
     pauses: int = 16
@@ -175,7 +176,7 @@ class Soak:
         for number in range(plan.peers - plan.late):
             self.start(number)
         for number in range(plan.peers - plan.late, plan.peers):
-            self.at(plan.seconds / 4, lambda number=number: self._join(number))
+            self.at(plan.seconds / 4, partial(self._join, number))
         for what, count in (
             (self.kill, plan.kills), (self.pause, plan.pauses), (self.cut, plan.cuts), (self.burst, plan.bursts),
         ):  # fmt: skip

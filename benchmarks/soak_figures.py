@@ -32,7 +32,8 @@ def growth(rows: list[Row], name: str, peers: list[int]) -> list[float]:
     for peer, seen in _of(rows, name).items():
         late = [(when, value) for when, value in seen if when >= end / 4]
         if peer in peers and len(late) > 2:
-            slopes.append(3600 * float(np.polyfit(*np.array(late).T, 1)[0]))
+            when, values = np.array(late, dtype=np.float64).T
+            slopes.append(3600 * float(np.polyfit(when, values, 1)[0]))
     return slopes
 
 
