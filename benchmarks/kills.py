@@ -3,7 +3,7 @@
 The peer learns as fast as it can from two others, and gets samples over HTTP now and then; a quarter of the kills hit
 it while it starts, the others while it runs. An iteration counts as acknowledged once its row is in the file that
 `--json` names, or once `bristle status` told of it; samples once `/add` has answered. What the documentation has is
-`python benchmarks/kills.py --kills 1000 --out docs/faults.md`.
+`python benchmarks/kills.py --kills 1000 --out docs/faults.md`; `--from` puts several shorter runs together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fault_docs import replace_section
 from fault_peers import Fleet, PeerProcess, free_port, wait_until
 
 FEATURES = 800
-LONGEST = 0.3
+LONGEST = 0.2
 """Seconds that a peer lives after its first iteration, at most."""
 
 
@@ -55,6 +55,11 @@ class Account:
     seconds_to_restart: list[float] = field(default_factory=list)
     others_iterations: int = 0
     seconds: float = 0.0
+
+    def plus(self, other: Account) -> Account:
+        """Return both together."""
+        mine, theirs = vars(self), vars(other)
+        return Account(**{name: mine[name] + theirs[name] for name in mine})
 
 
 class Victim:
@@ -175,7 +180,7 @@ def run(kills: int, folder: Path, *, seed: int) -> Account:
     try:
         victim = Victim(fleet, seed=seed)
         others = [
-            fleet.start(name, "--interval", "1", "--classes", digits, known=[victim.address])
+            fleet.start(name, "--interval", "4", "--classes", digits, known=[victim.address])
             for name, digits in (("left", "0,1,2,3,4,5,6"), ("right", "3,4,5,6,7,8,9"))
         ]
         for number in range(kills):
@@ -222,17 +227,23 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="append the figures to this file")
     parser.add_argument("--out", type=Path, help="put the table into this document")
+    parser.add_argument("--from", type=Path, dest="read", help="add up what earlier runs wrote with --json")
     given = parser.parse_args(words)
-    folder = Path(tempfile.mkdtemp(prefix="bristle-kills-"))
-    account = run(given.kills, folder, seed=given.seed)
-    shutil.rmtree(folder)  # Only here: what failed stays to be looked at.
+    if given.read is None:
+        folder = Path(tempfile.mkdtemp(prefix="bristle-kills-"))
+        account = run(given.kills, folder, seed=given.seed)
+        shutil.rmtree(folder)  # Only here: what failed stays to be looked at.
+    else:
+        account = Account()
+        for line in given.read.read_text(encoding="utf-8").splitlines():
+            account = account.plus(Account(**json.loads(line)))
     text = (
         f"{datetime.now():%Y-%m-%d}, {account.seconds / 60:.0f} minutes on 2 processors shared with other work "
         f"({platform.machine()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}).\n\n"
         f"{table(account)}"
     )
     print(text)
-    if given.json is not None:
+    if given.json is not None and given.read is None:
         with given.json.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(account)) + "\n")
     if given.out is not None:
