@@ -1,0 +1,139 @@
+"""A whole peer, fed by a neighbour that does not keep to the protocol and by strangers: `Node.receive` and `Node.tick`.
+
+An input is a list of things that happen, each a byte that says which, most with a byte string.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from bristle.network import messages
+from bristle.network.handshake import Caller, CookieJar, prefix_of
+from bristle.network.limits import Limits
+from bristle.network.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
+from bristle.network.node import Node
+from bristle.network.session import Session
+from harness import BrokenPromiseError, Reader, Target, counted
+from world import GROUP, HONEST, LIAR, OTHER, SEQUENCE, signed_by
+
+LIMITS = Limits(memory=10_000, neighbours=3, contacts=16)
+NEIGHBOUR, STRANGER = ("127.0.0.1", 2), ("127.0.0.1", 3)
+HEADS = signed_by(LIAR)
+HEAD = np.random.default_rng(7).normal(0, 0.1, GROUP.shape).astype(np.float32)
+SEALED, RAW, STRANGE, PREFIXED, JOIN, TIME, SHARE, HEAD_PART = range(8)
+START = 1000.0
+MOST = 40
+"""Things that happen in one input: the limit on its time is one on each of them, then."""
+
+
+class _Counter:
+    """Random bytes that are not random, and never the same twice: session ids must differ."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def __call__(self, size: int) -> bytes:
+        self._next += 1
+        return self._next.to_bytes(size, "big")
+
+
+def check(data: bytes) -> str:
+    """Let it happen; nothing may raise, and what is kept stays within the limits."""
+    sent: list[bytes] = []
+    node = Node(
+        identity=HONEST,
+        group=GROUP,
+        limits=LIMITS,
+        send=lambda to, datagram: sent.append(datagram),
+        sequence=1,
+        rng=random.Random(0),
+        entropy=_Counter(),
+    )
+    ours = Session(bytes(32), initiator=False, local=b"here", remote=b"far ")
+    theirs = Session(bytes(32), initiator=True, local=b"far ", remote=b"here")
+    node.membership._establish(ours, LIAR.key, NEIGHBOUR, START, 0.001)
+    reader, now = Reader(data), START
+    for _ in range(MOST):
+        if not reader.left:
+            break
+        now = _happen(reader, node, theirs, now)
+    node.tick(now + 0.1)
+    node.tick(now + 60)
+    heads = node.take()
+    if not all(np.isfinite(received.head).all() for received in heads):
+        raise BrokenPromiseError("a head that is not finite was handed on")
+    if node.inbox._memory or len(node.membership.links) > LIMITS.neighbours:
+        raise BrokenPromiseError(f"{node.inbox._memory} bytes or {len(node.membership.links)} neighbours are left")
+    if len(node.membership.contacts) > LIMITS.contacts + LIMITS.neighbours:
+        raise BrokenPromiseError(f"{len(node.membership.contacts)} addresses are kept")
+    return "taken" if heads else next((reason.value for reason in node.tally.refused), "nothing refused")
+
+
+def _happen(reader: Reader, node: Node, theirs: Session, now: float) -> float:
+    """Let one thing happen; return the time after it."""
+    match reader.byte() % 8:
+        case 0:
+            node.receive(NEIGHBOUR, theirs.seal(reader.text()), now)
+        case 1:
+            node.receive(NEIGHBOUR, reader.text(), now)
+        case 2:
+            node.receive(STRANGER, reader.text(), now)
+        case 3:
+            node.receive(STRANGER, prefix_of(GROUP) + reader.text(), now)
+        case 4:
+            _join(node, reader.byte(), now)
+        case 5:
+            now += reader.byte() / 20
+            node.tick(now)
+        case 6:
+            node.share(HEAD, iteration=1, now=now)
+        case _:
+            node.receive(NEIGHBOUR, theirs.seal(_part(reader)), now)
+    return now
+
+
+def _join(node: Node, choice: int, now: float) -> None:
+    """Let a stranger join as it should, with a cookie for its address, or with one for another."""
+    address = STRANGER if choice & 1 else ("127.0.0.1", 4)
+    caller = Caller(OTHER, GROUP, nonce=bytes([choice]) * 16, session_id=b"join")
+    jar: CookieJar = node.membership._cookies
+    cookie = jar.make(STRANGER, now)
+    node.receive(address, caller.join(cookie, alone=bool(choice & 2)), now)
+
+
+def _part(reader: Reader) -> bytes:
+    """Return a manifest or a piece of a head that the neighbour signed."""
+    head, index = HEADS[reader.byte() % len(HEADS)], reader.byte()
+    if index == 0:
+        return messages.encode(SignedManifest(1, 1188, head.manifest))
+    return messages.encode(Piece(head.sequence, index, index - 1, head.body[1188 * (index - 1) : 1188 * index] or b"x"))
+
+
+def _sealed(message: messages.Message) -> bytes:
+    return bytes([SEALED]) + counted(messages.encode(message))
+
+
+def seeds() -> dict[str, bytes]:
+    """Return conversations."""
+    whole = b"".join(bytes([HEAD_PART, 2, unit]) for unit in range(5))
+    caller = Caller(OTHER, GROUP, nonce=b"n" * 16, session_id=b"call")
+    others = tuple((bytes([at]) * 20, ("127.0.0.1", 50 + at)) for at in range(20))
+    return {
+        "head": whole,
+        "head-late": bytes([HEAD_PART, 1, 2, HEAD_PART, 1, 0, TIME, 255, HEAD_PART, 1, 1]),
+        "peers": _sealed(Peers(5, others)) + bytes([TIME, 30]),
+        "acknowledged": bytes([SHARE]) + _sealed(Acknowledgement(1, 1, 1, 0b1110)) + bytes([TIME, 5]),
+        "stopped": bytes([SHARE]) + _sealed(Acknowledgement(1, 1, messages.STOP)),
+        "far-ahead": _sealed(Peers(2**63 - 1)) + bytes([SHARE]) + _sealed(Peers(2**64 - 1)) + bytes([SHARE]),
+        "leave": _sealed(Leave()) + whole,
+        "orphans": b"".join(_sealed(Piece(SEQUENCE + 9, at, at, b"x")) for at in range(36)),
+        "hello": bytes([STRANGE]) + counted(caller.hello()),
+        "hello-prefixed": bytes([PREFIXED]) + counted(caller.hello()[22:]),
+        "join": bytes([JOIN, 1, JOIN, 2, JOIN, 3, TIME, 10]),
+        "raw": bytes([RAW]) + counted(b"\xb5here" + bytes(40)),
+    }
+
+
+TARGET = Target(name="datagrams", check=check, seeds=seeds, largest=3000)

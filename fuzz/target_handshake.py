@@ -1,0 +1,91 @@
+"""What strangers may send before they are anybody: hello, cookie, join and welcome, and the beacon.
+
+The first byte says what the rest is fed to; its highest bit puts the group's prefix before it.
+"""
+
+from __future__ import annotations
+
+from ipv8_rust_tunnels import PrivateKey
+
+from bristle.network import handshake
+from bristle.network.beacon import decode_beacon, encode_beacon
+from bristle.network.handshake import Caller, Join, Welcome, answer_join, check_join, prefix_of
+from bristle.network.refusal import Refusal
+from harness import Target
+from world import GROUP, HONEST, LIAR
+
+_PREFIXED, _BEACON, _CHECKED = 0x80, 1, 2
+COOKIE, NONCE = bytes(16), b"n" * handshake.NONCE_BYTES
+
+
+def check(data: bytes) -> str:
+    """Decode, and check signatures where the first byte asks for it, which costs a hundred times as much."""
+    choice, rest = data[0] if data else 0, data[1:]
+    if choice & _BEACON:
+        heard = decode_beacon(rest, GROUP)
+        return heard.value if isinstance(heard, Refusal) else "beacon"
+    datagram = prefix_of(GROUP) + rest if choice & _PREFIXED else rest
+    handshake.cookie_of(datagram, GROUP)
+    message = handshake.decode(datagram, GROUP)
+    if isinstance(message, Refusal):
+        return message.value
+    if choice & _CHECKED:
+        if isinstance(message, Join):
+            return _joined(message)
+        if isinstance(message, Welcome):
+            return _welcomed(message)
+    return type(message).__name__
+
+
+def _joined(join: Join) -> str:
+    refusal = check_join(join, GROUP)
+    if refusal is None:
+        answer = answer_join(join, HONEST, GROUP, session_id=b"here", full=False)
+        refusal = answer if isinstance(answer, Refusal) else None
+    return "answered" if refusal is None else refusal.value
+
+
+def _welcomed(welcome: Welcome) -> str:
+    caller = _caller()
+    caller.join(COOKIE, alone=True)
+    session = caller.finish(welcome)
+    return session.value if isinstance(session, Refusal) else "session"
+
+
+def _caller() -> Caller:
+    """Return a caller whose fresh key is always the same, so that a welcome of the past still fits."""
+    caller = Caller(LIAR, GROUP, nonce=NONCE, session_id=b"call")
+    caller._ephemeral = PrivateKey(HONEST.secret)
+    return caller
+
+
+def _low_order_join() -> bytes:
+    """Return a join whose every part is right but the fresh key, with which every agreement would be the same."""
+    challenge = bytes([0]) + COOKIE + NONCE + LIAR.key + bytes(32) + b"call"
+    proof = GROUP.prove(b"bristle join\0", challenge)
+    signature = LIAR.sign(b"bristle join\0" + GROUP.id + challenge + proof)
+    return bytes([handshake.JOIN, handshake.VERSION]) + challenge + proof + signature
+
+
+def seeds() -> dict[str, bytes]:
+    """Return a message of each kind."""
+    caller = _caller()
+    join = caller.join(COOKIE, alone=True)
+    decoded = handshake.decode(join, GROUP)
+    assert isinstance(decoded, Join)
+    answer = answer_join(decoded, HONEST, GROUP, session_id=b"here", full=False)
+    assert not isinstance(answer, Refusal)
+    cut = handshake.PREFIX_BYTES
+    return {
+        "hello": bytes([_PREFIXED]) + caller.hello()[cut:],
+        "cookie": bytes([_PREFIXED]) + handshake.encode_cookie(GROUP, NONCE, COOKIE)[cut:],
+        "join": bytes([_PREFIXED | _CHECKED]) + join[cut:],
+        "join-unchecked": bytes([_PREFIXED]) + join[cut:],
+        "join-low-order": bytes([_PREFIXED | _CHECKED]) + _low_order_join(),
+        "welcome": bytes([_PREFIXED | _CHECKED]) + answer[1][cut:],
+        "other-group": bytes([0]) + b"\x00\x02" + bytes(20) + caller.hello()[cut:],
+        "beacon": bytes([_BEACON]) + encode_beacon(GROUP, b"nonce  8", 7700),
+    }
+
+
+TARGET = Target(name="handshake", check=check, seeds=seeds, largest=400)

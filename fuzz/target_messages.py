@@ -1,0 +1,37 @@
+"""What is inside sealed datagrams: `messages.decode`."""
+
+from __future__ import annotations
+
+from bristle.network import messages
+from bristle.network.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
+from bristle.network.refusal import Refusal
+from bristle.peer.wire_size import LARGEST_DATAGRAM
+from harness import BrokenPromiseError, Target
+
+
+def check(data: bytes) -> str:
+    """Decode; what is taken must survive being written and read again."""
+    message = messages.decode(data)
+    if isinstance(message, Refusal):
+        return message.value
+    if messages.decode(messages.encode(message)) != message:
+        raise BrokenPromiseError(f"{message} is not what it is after writing and reading it again")
+    return type(message).__name__
+
+
+def seeds() -> dict[str, bytes]:
+    """Return a message of each kind."""
+    six = ("2001:db8::7", 7700)
+    made = {
+        "piece": Piece(1 << 40, 3, 7, b"some of a body"),
+        "manifest": SignedManifest(1, 1188, bytes(range(200))),
+        "acknowledgement": Acknowledgement(1 << 40, 17, 4, 0b1011),
+        "stop": Acknowledgement(1 << 40, 1, messages.STOP),
+        "peers": Peers(9, ((bytes(20), ("192.0.2.1", 7700)), (b"\xff" * 20, six))),
+        "alone": Peers(0),
+        "leave": Leave(),
+    }
+    return {name: messages.encode(message) for name, message in made.items()}
+
+
+TARGET = Target(name="messages", check=check, seeds=seeds, largest=LARGEST_DATAGRAM, tokens=(b"\x04", b"\x06"))

@@ -1,0 +1,77 @@
+"""What the targets of the network share: a small group, two known identities, and heads that they signed.
+
+Keys come from fixed words, so that seeds and regressions mean the same on every machine. They guard nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from hashlib import sha512
+
+import numpy as np
+
+from bristle.network.encoding import PLAIN, ZLIB, Head, encode_head
+from bristle.network.group import Group
+from bristle.network.identity import Identity
+from bristle.network.manifest import Manifest, claims_extension, digests_of, encode_manifest
+from bristle.peer.wire_size import Encoding
+
+GROUP = Group(application="fuzz", backbone="backbone", classes=tuple("abcde"), features=400)
+SEQUENCE = 1 << 40
+
+
+def identity(name: str) -> Identity:
+    """Return the identity of that name."""
+    return Identity(b"LibNaCLSK:" + sha512(b"bristle fuzz " + name.encode()).digest())
+
+
+HONEST, LIAR, OTHER = identity("honest"), identity("liar"), identity("other")
+
+
+@dataclass(frozen=True, eq=False)
+class Signed:
+    """A head, what its sender signed, and the body that follows."""
+
+    sequence: int
+    manifest: bytes
+    body: bytes
+    head: Head | None
+
+
+def signed(
+    sender: Identity, number: int, *, encoding: Encoding = "float32", compress: bool = True, body: bytes | None = None
+) -> Signed:
+    """Return a head that a sender signed. With `body`: one that its signature covers but that no head has."""
+    head = np.random.default_rng(number).normal(0, 0.1, GROUP.shape).astype(np.float32)
+    content = encode_head(head, encoding=encoding, compress=compress) if body is None else body
+    classes, features = GROUP.shape
+    manifest = Manifest(
+        group=GROUP.id,
+        sender=sender.key_id,
+        sequence=SEQUENCE + number,
+        iteration=number,
+        encoding=encoding,
+        compression=ZLIB if compress else PLAIN,
+        classes=classes,
+        features=features,
+        body=len(content),
+        digests=digests_of(content),
+        extensions=() if number % 2 else (claims_extension(np.arange(classes) < 3),),
+    )
+    return Signed(manifest.sequence, encode_manifest(manifest, sender), content, head if body is None else None)
+
+
+def signed_by(sender: Identity) -> list[Signed]:
+    """Return heads of every encoding, and bodies that are signed but are not heads."""
+    nan = np.full(GROUP.shape, np.nan, "<f4").reshape(-1, 1).view(np.uint8).T.tobytes()
+    return [
+        signed(sender, 0),
+        signed(sender, 1, compress=False),
+        signed(sender, 2, encoding="float16"),
+        signed(sender, 3, encoding="int8", compress=False),
+        signed(sender, 4, compress=False, body=nan),
+        signed(sender, 5, body=zlib.compress(bytes(500_000))[:8064]),
+        signed(sender, 6, body=b"no zlib" * 100),
+        signed(sender, 7, encoding="int8"),
+    ]
