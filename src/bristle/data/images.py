@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Channels = Literal["gray", "rgb"]
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow goes by a file's content, not by its name, and knows many formats more than anybody looks after."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,16 +131,13 @@ def _read(path: Path, *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[n
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            with pillow.open(path) as image:
+            with pillow.open(path, formats=_FORMATS) as image:
+                needed = image.width * image.height * len(image.getbands())
+                if needed > form.max_bytes:  # before a pixel is unpacked
+                    raise ValueError(f"alone it takes {needed:,} bytes of memory, the limit is {form.max_bytes:,}")
                 return _convert(image, pillow=pillow, form=form)
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        pillow.DecompressionBombError,
-        pillow.DecompressionBombWarning,
-    ) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # Damaged files come out of Pillow as nearly any of Python's errors.
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path}: unreadable image ({reason}): repair or remove it") from error
 
 

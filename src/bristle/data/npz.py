@@ -3,8 +3,10 @@
 Nothing is unpickled, and nothing is unpacked before its header has been read: type and size are known first.
 """
 
-import lzma
 import math
+import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from bristle.data.checks import MOST_CLASSES
 from bristle.data.dataset import Dataset
 
 DEFAULT_MAX_BYTES = 8 << 30
@@ -21,13 +24,28 @@ DEFAULT_MAX_BYTES = 8 << 30
 _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
+    struct.error,
     EOFError,
     OSError,
     NotImplementedError,  # a compression that zipfile does not know
     RuntimeError,  # an encrypted member
     UnicodeDecodeError,
 )
+_BAD_HEADER = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+)
+"""What comes of a header that is no Python literal, or one of another kind."""
+
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What NumPy writes. Others let a small file ask for gigabytes before a byte is unpacked."""
+
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
 _WHOLE = ("x", "y")
 
@@ -78,6 +96,11 @@ def read_arrays(path: Path, keys: Sequence[str], *, max_bytes: int = DEFAULT_MAX
         with zipfile.ZipFile(path) as archive:
             size = 0
             for key in keys:
+                packing = archive.getinfo(f"{key}.npy").compress_type
+                if packing not in _PACKINGS:
+                    raise ValueError(
+                        f"{path}: {key} is packed by method {packing}, which NumPy never writes: {_REMEDY}"
+                    )
                 with archive.open(f"{key}.npy") as member:
                     size += _declared_size(member, where=f"{path}: {key}")
             if size > max_bytes:
@@ -107,28 +130,42 @@ def _members(path: Path) -> set[str]:
 def _declared_size(member: IO[bytes], *, where: str) -> int:
     """Bytes that the array will take, from the header alone; refuses what cannot be read without pickle."""
     try:
-        version = np.lib.format.read_magic(member)
-        if version == (1, 0):
-            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        elif version == (2, 0):
-            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-        else:  # version 3 differs only in the field names of records, which nobody trains on
-            raise ValueError(f"has format version {version}")
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of files that Python 2 wrote
+            version = np.lib.format.read_magic(member)
+            if version == (1, 0):
+                shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+            elif version == (2, 0):
+                shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+            else:  # version 3 differs only in the field names of records, which nobody trains on
+                raise ValueError(f"has format version {version}")
+    except _BAD_HEADER as error:
         raise ValueError(f"{where} is corrupt ({_one_line(error)}): {_REMEDY}") from error
     if dtype.hasobject:
         raise ValueError(f"{where} holds Python objects, which need pickle, and that is never loaded: {_REMEDY}")
     if any(length < 0 for length in shape):
         raise ValueError(f"{where} is corrupt (shape {shape}): {_REMEDY}")
+    if not dtype.itemsize:  # any number of values would take no bytes, until something is made of them
+        raise ValueError(f"{where} is corrupt (values of type {dtype.str} have no size): {_REMEDY}")
     return int(math.prod(shape)) * dtype.itemsize
 
 
 def _read(member: IO[bytes], *, where: str) -> npt.NDArray[Any]:
     try:
-        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
-    except (ValueError, OverflowError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+    except (*_BAD_HEADER, OverflowError) as error:
         raise ValueError(f"{where} is corrupt ({_one_line(error)}): {_REMEDY}") from error
+    if array.dtype.kind == "U" and not _is_text(array):
+        raise ValueError(f"{where} is corrupt (texts with characters that do not exist): {_REMEDY}")
     return array
+
+
+def _is_text(array: npt.NDArray[Any]) -> bool:
+    """Tell whether every character of texts is one of Unicode's: NumPy takes any 32 bits, and Python breaks on them."""
+    points = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    return not ((points > _LAST_CHARACTER) | ((points >= _FIRST_SURROGATE) & (points <= _LAST_SURROGATE))).any()
 
 
 def _class_names(names: npt.NDArray[Any] | None, *, path: Path) -> tuple[str, ...]:
@@ -136,9 +173,12 @@ def _class_names(names: npt.NDArray[Any] | None, *, path: Path) -> tuple[str, ..
         return ()
     if names.dtype.kind != "U" or names.ndim != 1:
         raise ValueError(f"{path}: classes must be a list of texts, not {names.dtype} {names.shape}: {_REMEDY}")
+    if len(names) > MOST_CLASSES:
+        raise ValueError(f"{path}: classes names {len(names):,}, at most {MOST_CLASSES:,} are possible: name fewer")
     return tuple(str(name) for name in names)
 
 
+_LAST_CHARACTER, _FIRST_SURROGATE, _LAST_SURROGATE = 0x10FFFF, 0xD800, 0xDFFF
 _REMEDY = "save plain numbers with numpy.savez_compressed"
 
 
