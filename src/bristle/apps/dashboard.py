@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ipaddress
 import secrets
 import sys
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from bristle.apps.dashboard_feed import Feed
-from bristle.network.http_guard import names_us, same_token
+from bristle.network.http_input import names_this_machine
 from bristle.report.live_page import live_page
 
 Address = tuple[str, int]
@@ -147,8 +148,8 @@ class Server:
 
     @web.middleware
     async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        known = names_us(request.headers.get("Host", ""), self._at[0])
-        if not known or not same_token(request.path.split("/")[1], self._token.encode()):
+        known = names_this_machine(request.headers.get("Host", ""), own=self._at[0])
+        if not known or not hmac.compare_digest(request.path.split("/")[1].encode("utf-8", "surrogatepass"), self._token.encode()):
             return web.Response(status=403, headers=HEADERS)
         try:
             answer = await handler(request)

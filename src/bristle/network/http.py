@@ -7,6 +7,7 @@ endpoint's own: a page in a browser that has its own name pointed here gets noth
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import os
 import secrets
@@ -19,8 +20,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from bristle.learning.files import write_atomically
-from bristle.network.http_guard import names_us, same_token
-from bristle.network.http_input import MAX_BODY, Inputs, parse
+from bristle.network.http_input import MAX_BODY, Inputs, given_token, names_this_machine, parse, wanted_number
 from bristle.network.metrics import CONTENT_TYPE, render
 from bristle.network.service import Peer
 from bristle.peer.store import KEPT_DECISIONS
@@ -106,10 +106,10 @@ class HttpEndpoint:
 
     @web.middleware
     async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not names_us(request.headers.get("Host", ""), self._host):
+        if not names_this_machine(request.headers.get("Host", ""), own=self._host):
             raise web.HTTPForbidden(reason="the Host header names another machine: use the address of this endpoint")
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not same_token(given.strip(), self._token):
+        given = given_token(request.headers.get("Authorization", ""))
+        if not hmac.compare_digest(given, self._token):
             raise web.HTTPUnauthorized(
                 reason=f"send 'Authorization: Bearer TOKEN' with the token in the file {TOKEN} of the peer's folder",
                 headers={"WWW-Authenticate": "Bearer"},
@@ -142,10 +142,8 @@ class HttpEndpoint:
         return web.Response(body=render(self._peer.status()).encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        wanted = request.query.get("last", "20")
-        if not wanted.isascii() or not wanted.isdigit() or not 1 <= int(wanted[:9]) <= KEPT_DECISIONS:
-            raise ValueError(f"last={wanted!r}: give a number from 1 to {KEPT_DECISIONS}")
-        records = await asyncio.to_thread(self._peer.decisions, int(wanted))
+        wanted = wanted_number(request.query.get("last", "20"), most=KEPT_DECISIONS)
+        records = await asyncio.to_thread(self._peer.decisions, wanted)
         return web.json_response({"decisions": [asdict(record) for record in records]})
 
 

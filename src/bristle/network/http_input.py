@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +36,9 @@ def parse(body: bytes, *, labelled: bool) -> Inputs:
     wanted = '{"features": [[...]], "labels": [...]}' if labelled else '{"features": [[...]]}'
     try:
         given = json.loads(body, parse_constant=_refuse)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except _NotANumberError:
+        raise
+    except (ValueError, RecursionError) as error:  # Not UTF-8, not JSON, or a number of thousands of digits.
         raise ValueError(f"the body is not JSON ({error}): send {wanted}") from error
     known = {"images", "features"} | ({"labels"} if labelled else set())
     if not isinstance(given, dict) or not set(given) <= known or len({"images", "features"} & set(given)) != 1:
@@ -47,9 +52,15 @@ def _values(given: Any, features: bool) -> npt.NDArray[Any]:
     what = "features" if features else "images"
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_SAMPLES:
         raise ValueError(f"{what} must be a list of 1 to {MAX_SAMPLES} samples")
+    # Before NumPy sees it: among a thousand samples, one long text would make it set aside as much for each.
+    level: list[Any] = given
+    while (kinds := set(map(type, level))) == {list}:
+        level = list(chain.from_iterable(level))
+    if not kinds <= {int, float}:
+        raise ValueError(f"{what} must be lists of numbers, one for each sample, and all must have the same size")
     try:
         values = np.array(given)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{what} must all have the same size") from error
     if values.dtype.kind not in "iuf" or values.ndim < 2:
         raise ValueError(f"{what} must be lists of numbers, one for each sample")
@@ -74,5 +85,44 @@ def _labels(given: Any, count: int) -> list[int] | list[str]:
     return given
 
 
+class _NotANumberError(ValueError):
+    """One of the three constants that are no JSON."""
+
+
 def _refuse(constant: str) -> float:
-    raise ValueError(f"the body has {constant}, which is not a number: leave that sample out")
+    raise _NotANumberError(f"the body has {constant}, which is not a number: leave that sample out")
+
+
+def given_token(authorization: str) -> bytes:
+    """Return the token in an Authorization header, or nothing: `Bearer TOKEN`, of whatever bytes."""
+    kind, _, token = authorization.partition(" ")
+    return token.strip().encode("utf-8", "surrogatepass") if kind.lower() == "bearer" else b""
+
+
+def names_this_machine(host: str, *, own: str) -> bool:
+    """Tell whether a Host header is one that nobody can point elsewhere: a number, localhost or our own name."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("localhost", own):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def wanted_number(text: str, *, most: int) -> int:
+    """Return the number in a query, from 1 to `most`.
+
+    Raises
+    ------
+    ValueError
+        One line that says what is wrong.
+    """
+    digits = text.lstrip("0") if text.isascii() and text.isdigit() else ""
+    if not digits or len(digits) > len(str(most)) or int(digits) > most:
+        raise ValueError(f"last={text[:50]!r}: give a number from 1 to {most}")
+    return int(digits)
