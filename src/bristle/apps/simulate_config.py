@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bristle.simulation.precision import Moments
 
+_LONGEST = 200
+"""Characters of a wrong value that are shown."""
+
 
 class Section(BaseModel):
     """A table of the file: unknown keys are mistakes."""
@@ -145,8 +148,10 @@ def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: I
             content = tomllib.loads(Path(source).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{source}: no such file; give a TOML file that describes a world") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        except (ValueError, OSError) as error:  # Not TOML, not UTF-8, a number of thousands of digits, a folder.
             raise ValueError(f"{source} is not TOML: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"{source} is not TOML: brackets within brackets, hundreds deep") from error
     for override in overrides:
         _put(content, override)
     try:
@@ -169,7 +174,7 @@ def _put(content: dict[str, Any], override: str) -> None:
         raise ValueError(f"--set {override}: give key=value, e.g. world.peers=20 or rule.name=krum")
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()  # A bare word is a string: rule.name=krum needs no quotes within quotes.
     table = content
     for part in path[:-1]:
@@ -190,5 +195,14 @@ def _explained(error: ValidationError) -> str:
         return f"there is no key {'.'.join(path)!r}; {did_you_mean(path[-1], section.model_fields)}{more}"
     message = first["msg"].removeprefix("Value error, ")
     named = f"{'.'.join(path)}: " if path else ""
-    given = "" if isinstance(first["input"], dict) else f", not {first['input']!r}"
+    given = "" if isinstance(first["input"], dict) else f", not {_shown(first['input'])}"
     return f"{named}{message[0].lower()}{message[1:]}{given}{more}"
+
+
+def _shown(value: object) -> str:
+    """Return a value as it fits into a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of thousands of digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
