@@ -170,7 +170,9 @@ def measure(*, quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         python = Path(sys.executable) if quick else fresh(Path(folder) / "core")
         path = (str(ROOT / "src"),) if quick else ()
-        packages = [Package("Bristle, core", python, "import bristle", path=path), *others()]
+        core = Package("Bristle, core", python, "import bristle", path=path)
+        # What `import bristle` may put off is counted where it is used first.
+        packages = [core, replace(core, name="Bristle, its rule", code="from bristle import Bristle"), *others()]
         size = None if quick else size_of_environment(python)
         torch_there = packages[0].run("import importlib.util; print(importlib.util.find_spec('torch') is not None)")
         times = import_times(packages, 1 if quick else 11)
