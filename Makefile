@@ -72,14 +72,24 @@ docs: $(VENV)/.docs  ## build the documentation into site/; open site/index.html
 docs-pictures: $(VENV)/.docs  ## draw the documentation's pictures anew
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_figures.py
 
-bench: peers  ## rules against ByzFL and ByzPy, and training; writes docs/
-	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/receivers.py --out docs/benchmarks-receivers.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --out docs/training-speed.md
+field: $(VENV)/.field  ## Flower and p2pfl in environments of their own, to compare with
+
+$(VENV)/.field: benchmarks/flower.txt benchmarks/p2pfl.txt $(VENV)/.dev
+	@rm -rf .field
+	@for name in flower p2pfl; do \
+		echo "Installing $$name in .field/$$name to compare with ..."; \
+		$(BIN)/python -m venv .field/$$name && \
+		.field/$$name/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/$$name.txt || \
+		{ echo "$$name could not be installed and is left out" >&2; rm -rf .field/$$name; }; \
+	done
+	@touch $@
+
+bench: peers field  ## ours beside the field, in ten minutes; writes docs/benchmarks.md
+	$(BIN)/python benchmarks/suite.py --page docs/benchmarks.md
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site
+	rm -rf $(VENV) .peers .field .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site
