@@ -95,10 +95,12 @@ class Package:
 
     def run(self, code: str, *words: str) -> str:
         """Run code where the package is; return what it printed."""
-        done = subprocess.run(
-            [str(self.python), "-c", code, *words], capture_output=True, text=True, check=False, env=self.environment(),
-            cwd=ROOT,
-        )  # fmt: skip
+        command = [str(self.python), "-c", code, *words]
+        # Some write files into the working directory.
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, env=self.environment(), cwd=folder
+            )
         if done.returncode:
             raise RuntimeError(f"{self.name}: {done.stderr.strip().splitlines()[-1]}")
         return done.stdout

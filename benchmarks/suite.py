@@ -39,6 +39,7 @@ class Part:
     about: str
     words: tuple[str, ...] = ()
     page: str = ""
+    threads: str = "1"
 
     @property
     def name(self) -> str:
@@ -49,22 +50,25 @@ class Part:
     def command(self) -> str:
         """The command that makes its results again."""
         page = f" --out {self.page}" if self.page else ""
-        return " ".join(["OMP_NUM_THREADS=1 python", f"benchmarks/{self.script}", *self.words]) + page
+        alone = [f"OMP_NUM_THREADS={self.threads}"] if self.threads else []
+        return " ".join([*alone, f"python benchmarks/{self.script}", *self.words]) + page
 
 
 PARTS = (
-    Part(script="rules.py", title="Rules, one receiver", page="docs/benchmarks-rules.md", about="Every rule that ByzFL "
-         "or ByzPy has as well, on equal numbers, with equal results."),
+    Part(script="rules.py", title="Rules, one receiver", page="docs/benchmarks-rules.md", threads="", about="Every "
+         "rule that ByzFL or ByzPy has as well, on equal numbers, with equal results."),
     Part(script="receivers.py", title="Rules, ten receivers at once", page="docs/benchmarks-receivers.md",
          about="Ten peers that hear each other, against a loop over receivers that calls ByzFL."),
     Part(script="training.py", title="Training", page="docs/training-speed.md", about="A batch of peers in one call."),
-    Part(script="rounds.py", title="Simulated rounds", about="10 honest peers, 5 attackers, milliseconds a round. In "
-         "ours and in ByzPy's every peer has a model of its own and aggregates for itself, ten times a round; ByzFL "
-         "has one model and a server that aggregates once. ByzPy's runner sleeps 0.1 s a round and 0.1 s for each "
-         "attacker, and does not use what it aggregates; its nodes, called without it, do. Accuracy is that after 101 "
-         "rounds (21 of the runner's), of rules and optimisers that differ: it shows that all learn, not who learns best."),
+    Part(script="rounds.py", title="Simulated rounds", about="10 honest peers, 5 attackers, milliseconds of processor "
+         "a round. In ours and in ByzPy's every peer has a model of its own and aggregates for itself, ten times a "
+         "round; ByzFL has one model and a server that aggregates once. ByzPy's runner sleeps 0.1 s a round and 0.1 s "
+         "for each attacker, and does not use what it aggregates; its nodes, called without it, do. Accuracy is that "
+         "after 101 rounds (21 of the runner's), of rules and optimisers that differ: it shows that all learn, not who "
+         "learns best."),
     Part(script="connected.py", title="Time of an iteration against connected peers", words=("--figure",
-         "docs/connected-peers.png"), about="Milliseconds of one iteration of one peer: integrate, then train."),
+         "docs/connected-peers.png"), about="Milliseconds of processor for one iteration of one peer: integrate, "
+         "then train."),
     Part(script="field.py", title="A round over real sockets", about="One mini-batch a round at each peer, loopback. "
          "Ours sends to everybody, signed and with neighbours that proved who they are; Flower's clients talk to a "
          "server, and p2pfl's peers to each other, both unencrypted and unsigned here (p2pfl's package holds no "
@@ -100,9 +104,10 @@ def run(part: Part, folder: Path, quick: bool) -> tuple[str, list[Row], str]:
     else:
         words += ["--json", str(rows)]
         words += [str(folder / Path(word).name) if quick and word.startswith("docs/") else word for word in part.words]
-    done = subprocess.run(
-        words, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    if part.threads:
+        environment["OMP_NUM_THREADS"] = part.threads
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT, env=environment)
     if done.returncode:
         return "", [], f"{part.script} ended with {done.returncode}"
     return done.stdout.strip(), json.loads(rows.read_text()) if rows.exists() else [], ""
