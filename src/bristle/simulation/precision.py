@@ -9,6 +9,7 @@ from bristle.arrays import Array, namespace
 from bristle.learning.adam import HeadState
 
 Moments = Literal["same", "float16", "bfloat16"]
+Shared = Literal["same", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +21,17 @@ class Precision:
     moments : str
         Type of the optimiser's moments: `same` as the heads, `float16` (NumPy, torch), or `bfloat16` (torch). The
         second moment is kept as its root, whose range also 16 bits can hold.
+    shared : str
+        Type in which heads are shared, and tested by those who receive them: `same` as the heads, or `bfloat16` (large
+        worlds of torch tensors only). Everyone's own head stays exact.
     """
 
     moments: Moments = "same"
+    shared: Shared = "same"
 
     def __post_init__(self) -> None:
+        if self.shared not in get_args(Shared):
+            raise ValueError(f"shared must be one of {', '.join(get_args(Shared))}, not {self.shared!r}")
         if self.moments not in get_args(Moments):
             raise ValueError(f"moments must be one of {', '.join(get_args(Moments))}, not {self.moments!r}")
 

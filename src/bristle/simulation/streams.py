@@ -24,6 +24,7 @@ class Stream(IntEnum):
     MESSAGES = 6
     SHIFT = 7
     SHARING = 8
+    EVALUATED = 9
 
 
 def draw(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> Floats:

@@ -1,0 +1,59 @@
+"""Worlds on a device: which ones there are, how much memory is free, and bringing data there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from bristle.arrays import Array, to_numpy
+from bristle.simulation.features import FeatureData
+
+
+def torch_device(name: str) -> Any:
+    """Return the torch device of a name such as `cuda`, `cuda:1` or `cpu`."""
+    try:
+        import torch  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f'device {name!r} needs torch: pip install "bristle[torch]"') from error
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"there is no device {name!r}: give cuda, cuda:1 or cpu") from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            found = f"torch finds {count}" if count else "torch finds no CUDA device"
+            raise ValueError(f"device {name!r}: {found}; leave the device out, or use cpu")
+    elif device.type != "cpu":
+        raise ValueError(f"device {name!r}: worlds run on cuda, cuda:1, .. and cpu")
+    return device
+
+
+def free_bytes(device: Any) -> int:
+    """Return how much memory can still be had on a device."""
+    if device.type == "cuda":
+        import torch  # noqa: PLC0415
+
+        free, _ = torch.cuda.mem_get_info(device)
+        # What torch holds in reserve is free as well.
+        return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def on_device(data: FeatureData, name: str) -> FeatureData:
+    """Return the data as torch tensors on a device."""
+    import torch  # noqa: PLC0415
+
+    device = torch_device(name)
+
+    def moved(values: Array) -> Array:
+        return torch.as_tensor(to_numpy(values)).to(device)
+
+    return replace(
+        data,
+        train=moved(data.train),
+        train_labels=moved(data.train_labels),
+        test=moved(data.test),
+        test_labels=moved(data.test_labels),
+    )

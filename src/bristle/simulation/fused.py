@@ -1,0 +1,119 @@
+"""What a large world asks of a CUDA device in one pass over memory, where the array standard would take many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from bristle.arrays import Array
+from bristle.learning.adam import TrainingSettings
+
+# Models up to which a weighted sum is unrolled; for more it would take long to compile.
+MOST_MODELS = 64
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What each of B peers trains on: rows of a table, of which a share counts.
+
+    Parameters
+    ----------
+    table : array [N, D]
+        The samples.
+    rows, labels : integer array [B, S]
+        Which of them a peer holds, and their classes.
+    shares : array [B, S]
+        How much each counts in this step's mean loss: 0 for those that are not in the mini-batch.
+    trained : boolean array [B, C]
+        Which rows of the head change.
+    """
+
+    table: Array
+    rows: Array
+    labels: Array
+    shares: Array
+    trained: Array
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Adam's moments [B, C, D], changed in place; `root`: the second one is kept as its root."""
+
+    first: Array
+    second: Array
+    root: bool
+
+
+class Fused:
+    """The kernels for CUDA devices. Answers are those of the plain operations, within rounding."""
+
+    def __init__(self) -> None:
+        from bristle.simulation import kernels  # noqa: PLC0415
+
+        self._kernels = kernels
+
+    def outputs(self, pool: Array, index: Array, table: Array, rows: Array, classes: int) -> Array:
+        """Return <table[rows], pool[index]> [B, T, n, C]; `pool` [P, F], `index` [B, n], `rows` [B, T]."""
+        (batch, heads), samples, features = index.shape, rows.shape[1], table.shape[1]
+        out = table.new_empty((batch, samples, heads, classes), dtype=_float32(table))
+        narrow = table.element_size() == 2
+        tile = min(128, _power(heads * classes))
+        grid = (batch, -(-heads * classes // tile))
+        self._kernels.outputs_kernel[grid](
+            pool, index.contiguous(), table, rows.contiguous(), out, features, classes, heads, samples,
+            SAMPLES=_power(samples), ROWS=tile, DEPTH=64 if narrow else 32, PRECISION="ieee" if narrow else "tf32x3",
+            num_warps=4, num_stages=3,
+        )  # fmt: skip
+        return out
+
+    def combine(self, own: Array, pool: Array, index: Array, weights: Array, classes: int) -> Array:
+        """Return the weighted sums [B, F] of own heads [B, F] and `pool[index]`; `weights` [B, n, C] or [B, n, 1]."""
+        batch, models = index.shape
+        features = own.shape[1] // classes
+        if models > MOST_MODELS:
+            raise ValueError(f"a weighted sum of {models} models is not fused: at most {MOST_MODELS} are")
+        out = own.new_empty(own.shape)
+        self._kernels.combine_kernel[(batch * classes,)](
+            own, pool, index.contiguous(), weights.contiguous(), out, features, classes, weights.shape[2],
+            MODELS=models, DEPTH=_power(features), num_warps=4,
+        )  # fmt: skip
+        return out
+
+    def train(
+        self,
+        head: Array,
+        new_head: Array,
+        moments: Moments,
+        batches: Batches,
+        pace: tuple[Array, Array],
+        settings: TrainingSettings,
+        *,
+        level: bool,
+    ) -> None:
+        """Train `head` [B, C, D] into `new_head`, which may be the same; with `level`, on rows about their means."""
+        peers, classes, features = head.shape
+        rates, epsilons = pace
+        self._kernels.train_kernel[(peers,)](
+            head, new_head, moments.first, moments.second, batches.table, batches.rows, batches.labels,
+            batches.shares, batches.trained, rates, epsilons, features, classes, batches.rows.shape[1],
+            settings.l2, settings.beta1, settings.beta2,
+            CLASSES=_power(classes), SAMPLES=_power(batches.rows.shape[1]), DEPTH=128, LEVEL=level,
+            ROOT=moments.root, num_warps=4, num_stages=2,
+        )  # fmt: skip
+
+
+def fused_for(array: Array) -> Fused | None:
+    """Return the kernels for the device of a torch tensor; None where there are none."""
+    return Fused() if array.device.type == "cuda" and find_spec("triton") is not None else None
+
+
+def _power(number: int) -> int:
+    """Return the power of two that is not below a number, at least 16."""
+    return max(16, 1 << (int(number) - 1).bit_length())
+
+
+def _float32(like: Array) -> Any:
+    import torch  # noqa: PLC0415
+
+    return torch.float32 if like.dtype != torch.float64 else torch.float64

@@ -1,0 +1,156 @@
+"""Kernels for CUDA devices, in Triton: what would otherwise copy every head that anybody hears reads it where it lies.
+
+Only imported where there is such a device. Every program works for one receiver, or for one row of its head; arrays are
+contiguous. Positions are 64-bit, since a pool of a million heads has more numbers than 32 bits can count.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def outputs_kernel(
+    pool,
+    index,
+    table,
+    rows,
+    out,
+    features: tl.constexpr,
+    classes: tl.constexpr,
+    heads: tl.constexpr,
+    samples: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """out[b, t, (m, c)] = <table[rows[b, t]], pool[index[b, m], c]>: one program a receiver and ROWS rows (m, c)."""
+    receiver = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    real_row = row < heads * classes
+    head = tl.load(index + receiver * heads + row // classes, mask=real_row, other=0).to(tl.int64)
+    head_at = (head * classes + row % classes) * features
+    sample = tl.arange(0, SAMPLES)
+    real_sample = sample < samples
+    sample_at = tl.load(rows + receiver * samples + sample, mask=real_sample, other=0).to(tl.int64) * features
+    total = tl.zeros((SAMPLES, ROWS), dtype=tl.float32)
+    for start in range(0, features, DEPTH):
+        column = start + tl.arange(0, DEPTH)
+        real = column < features
+        x = tl.load(table + sample_at[:, None] + column[None, :], mask=real_sample[:, None] & real[None, :], other=0.0)
+        w = tl.load(pool + head_at[:, None] + column[None, :], mask=real_row[:, None] & real[None, :], other=0.0)
+        total = tl.dot(x, tl.trans(w), total, input_precision=PRECISION)
+    width = heads * classes
+    at = out + (receiver * samples + sample[:, None]) * width + row[None, :]
+    tl.store(at, total, mask=real_sample[:, None] & real_row[None, :])
+
+
+@triton.jit
+def combine_kernel(
+    own,
+    pool,
+    index,
+    weights,
+    out,
+    features: tl.constexpr,
+    classes: tl.constexpr,
+    weight_classes: tl.constexpr,
+    MODELS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """out[b, c] = w[b, 0, c] own[b, c] + sum over m of w[b, 1 + m, c] pool[index[b, m], c]: one program a row (b, c).
+
+    Rows of weight 0 are not read.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    receiver, number = row // classes, row % classes
+    column = tl.arange(0, DEPTH)
+    real = column < features
+    weight_at = weights + receiver * (MODELS + 1) * weight_classes + number % weight_classes
+    total = tl.load(weight_at) * tl.load(own + row * features + column, mask=real, other=0.0)
+    for model in tl.static_range(MODELS):
+        weight = tl.load(weight_at + (model + 1) * weight_classes)
+        head = tl.load(index + receiver * MODELS + model).to(tl.int64)
+        at = pool + (head * classes + number) * features + column
+        weight = tl.zeros((DEPTH,), dtype=tl.float32) + weight
+        total += weight * tl.load(at, mask=real & (weight != 0), other=0.0).to(tl.float32)
+    tl.store(out + row * features + column, total, mask=real)
+
+
+@triton.jit
+def train_kernel(
+    head,
+    new_head,
+    first,
+    second,
+    table,
+    rows,
+    labels,
+    shares,
+    trained,
+    rates,
+    epsilons,
+    features: tl.constexpr,
+    classes: tl.constexpr,
+    samples: tl.constexpr,
+    l2,
+    beta1,
+    beta2,
+    CLASSES: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    DEPTH: tl.constexpr,
+    LEVEL: tl.constexpr,
+    ROOT: tl.constexpr,
+):
+    """One step of softmax regression with Adam, in place: one program a peer.
+
+    The head is read twice, the second time from the cache: for the outputs, and for the update. `LEVEL` subtracts from
+    each row its own mean first; `ROOT` says that `second` holds roots.
+    """
+    peer = tl.program_id(0).to(tl.int64)
+    number = tl.arange(0, CLASSES)
+    real_class = number < classes
+    sample = tl.arange(0, SAMPLES)
+    share = tl.load(shares + peer * samples + sample, mask=sample < samples, other=0.0)
+    used = share > 0
+    label = tl.load(labels + peer * samples + sample, mask=used, other=-1)
+    sample_at = tl.load(rows + peer * samples + sample, mask=used, other=0).to(tl.int64) * features
+    row_at = (peer * classes + number) * features
+    outputs = tl.zeros((CLASSES, SAMPLES), dtype=tl.float32)
+    level = tl.zeros((CLASSES,), dtype=tl.float32)
+    weight = tl.zeros((SAMPLES,), dtype=tl.float32)
+    for start in range(0, features, DEPTH):
+        column = start + tl.arange(0, DEPTH)
+        real = column < features
+        w = tl.load(head + row_at[:, None] + column[None, :], mask=real_class[:, None] & real[None, :], other=0.0)
+        x = tl.load(table + sample_at[:, None] + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
+        outputs = tl.dot(w, tl.trans(x), outputs, input_precision="tf32x3")
+        level += tl.sum(w, axis=1)
+        weight += tl.sum(x, axis=1)
+    level = level / features if LEVEL else level * 0.0
+    outputs = outputs - level[:, None] * weight[None, :]
+    outputs = tl.where(real_class[:, None], outputs, float("-inf"))
+    odds = tl.exp(outputs - tl.max(outputs, axis=0)[None, :])
+    pull = odds / tl.sum(odds, axis=0)[None, :] - (number[:, None] == label[None, :]).to(tl.float32)
+    pull = tl.where(real_class[:, None], pull * share[None, :], 0.0)
+    changes = tl.load(trained + peer * classes + number, mask=real_class, other=0) != 0
+    rate, epsilon = tl.load(rates + peer), tl.load(epsilons + peer)
+    for start in range(0, features, DEPTH):
+        column = start + tl.arange(0, DEPTH)
+        real = column < features
+        at = row_at[:, None] + column[None, :]
+        there = real_class[:, None] & real[None, :]
+        moves = changes[:, None] & real[None, :]
+        w = tl.load(head + at, mask=there, other=0.0) - level[:, None]
+        x = tl.load(table + sample_at[:, None] + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
+        g = tl.dot(pull, x, input_precision="tf32x3") + l2 * w
+        m = beta1 * tl.load(first + at, mask=moves, other=0.0).to(tl.float32) + (1 - beta1) * g
+        v = tl.load(second + at, mask=moves, other=0.0).to(tl.float32)
+        v = beta2 * (v * v if ROOT else v) + (1 - beta2) * g * g
+        root = tl.sqrt(v)
+        tl.store(first + at, m.to(first.dtype.element_ty), mask=moves)
+        tl.store(second + at, (root if ROOT else v).to(second.dtype.element_ty), mask=moves)
+        moved = w - rate * m / (root + epsilon)
+        tl.store(new_head + at, tl.where(moves, moved, w), mask=there)

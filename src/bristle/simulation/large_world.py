@@ -1,0 +1,313 @@
+"""Worlds of very many peers that each hear few: torch tensors, on a CUDA device or on the processor.
+
+The rules are the same, and a peer's iteration is: what differs is where things lie. Heads, moments and what is shared are
+kept once and changed in place, receivers come in chunks, draws are made on the device, samples stay in one table, and
+nothing is kept of a decision but sums. On a CUDA device kernels read heads from the pool (`fused`), and for rules that
+never wait for the device an iteration is captured once as a graph and replayed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bristle.arrays import Array, namespace
+from bristle.attacks.alone import LabelFlip, NoAttack
+from bristle.learning.adam import HeadState, paces
+from bristle.learning.head_step import Batch, head_step
+from bristle.learning.metrics import Evaluation
+from bristle.learning.training import mean_shift, trained_classes
+from bristle.peer.step import Samples
+from bristle.peer.wire_size import head_bytes
+from bristle.rules import Bristle, FedAvg, Local
+from bristle.rules.call import Task
+from bristle.simulation.asynchrony import Asynchrony
+from bristle.simulation.device import free_bytes
+from bristle.simulation.device_streams import draw_on_device, stream_key
+from bristle.simulation.features import FeatureData
+from bristle.simulation.fused import MOST_MODELS, Batches, Moments, fused_for
+from bristle.simulation.memory_plan import FORGETFUL, MemoryPlan, plan_for
+from bristle.simulation.neighbourhood import Neighbourhood, Neighbourhoods
+from bristle.simulation.population import Population, populate
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.sparse_inbox import SparseInbox, TableRows
+from bristle.simulation.streams import Stream
+from bristle.simulation.topology import Integers
+from bristle.simulation.workers import Territory, Workers
+
+# Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
+CAPTURED = (Bristle, FedAvg, Local)
+
+
+def suits(scenario: Scenario, data: FeatureData) -> str | None:
+    """Say why a scenario cannot be a large world; None where it can."""
+    if type(data.train).__module__.partition(".")[0] != "torch":
+        return "its data must be torch tensors: give a device"
+    if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
+        return "its attackers must send what they trained: none or label-flip"
+    if scenario.asynchrony != Asynchrony():
+        return "all peers must act in every iteration, and no message be lost or late"
+    if not scenario.topology.fixed:
+        return "its neighbourhoods must stay the same"
+    if scenario.user_shift:
+        return "its users must not differ"
+    if scenario.attackers and scenario.rule.heeds_claims:
+        return "its rule must not heed claims"
+    return None
+
+
+class LargeWorld:
+    """Very many peers in the middle of a run. `advance()` is one iteration of everybody.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The world; `suits` says what it must be like.
+    data : FeatureData
+        Torch tensors, on the device where the world is to live.
+    population : Population, optional
+        Who holds what, where it is known from a world of the same scenario and data but for the rule.
+    workers : Workers
+        With whom the world is shared.
+
+    Raises
+    ------
+    ValueError
+        If the world does not suit, or does not fit into memory; it says what would.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        data: FeatureData,
+        *,
+        population: Population | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        import torch  # noqa: PLC0415
+
+        scenario.check()
+        reason = suits(scenario, data)
+        if reason is not None:
+            raise ValueError(f"this cannot be a large world: {reason}")
+        self.scenario, self.data, self.iteration = scenario, data, 0
+        self._torch, self._device = torch, data.train.device
+        self.head_shape = (len(data.classes), int(data.train.shape[1]))
+        self.workers = workers or Workers()
+        around = Neighbourhoods(scenario).at(1)
+        index = _one_list(around, scenario.peers)
+        self.territory = Territory(self.workers, scenario.peers, scenario.attackers, index)
+        self.plan = self._planned(index.shape[1])
+        self.plan.check(free_bytes(self._device), where=str(self._device))
+        self.audience = around.audience
+        self.population = populate(scenario, data) if population is None else population
+        self._place(torch)
+        self._graph: Any = None
+
+    def _planned(self, models: int) -> MemoryPlan:
+        classes, features = self.head_shape
+        samples = int(self.data.train.shape[0]) + int(self.data.test.shape[0])
+        kind, territory = self._device.type, self.territory
+        size = {"classes": classes, "features": features, "samples": samples, "models": models}
+        return plan_for(self.scenario, kind=kind, nodes=territory.nodes, halo=territory.halo, **size)
+
+    def _place(self, torch: Any) -> None:
+        """Make all that the world consists of."""
+        scenario, territory, device = self.scenario, self.territory, self._device
+        nodes, classes = territory.nodes, self.head_shape[0]
+        peers, attackers = territory.own_peers, territory.own_attackers
+        self._peers = len(peers)
+        self._ids = torch.arange(peers.start, peers.stop, device=device)
+        self._attacker_ids = scenario.peers + torch.arange(attackers.start, attackers.stop, device=device)
+        self._index = torch.as_tensor(territory.positions(), device=device)
+        self._senders = self._index
+        if self.workers.size > 1:
+            self._senders = torch.as_tensor(territory.index[peers.start : peers.stop], device=device)
+        self._held = _part(self.population.held, peers)
+        self._attackers_hold = _part(self.population.attackers_hold, attackers)
+        self._tests = _part(self.population.held_out, peers)
+        assert self._tests.index is not None
+        self._test_rows = self._tests.index.clamp(min=0).contiguous()
+        self._trained = trained_classes(self._held.labels, classes)
+        if not scenario.rule.consolidates:
+            self._trained = (self._held.labels >= 0).any(dim=1)[:, None].expand(-1, classes).contiguous()
+        everything = (self._attackers_hold.labels >= 0).any(dim=1)[:, None].expand(-1, classes).contiguous()
+        self._attackers_train = everything
+        narrow = scenario.precision.shared != "same"
+        self._table = self.data.train.to(torch.bfloat16) if narrow else self.data.train
+        begun = HeadState.zeros((1, *self.head_shape), like=self.data.train)
+        kinds = scenario.precision.narrowed(begun)
+        self.nodes_heads = torch.zeros((nodes, *self.head_shape), device=device)
+        self._first = torch.zeros((nodes, *self.head_shape), dtype=kinds.first.dtype, device=device)
+        self._second = torch.zeros((nodes, *self.head_shape), dtype=kinds.second.dtype, device=device)
+        self._steps = torch.zeros(nodes, dtype=torch.int64, device=device)
+        size = (nodes + territory.halo, self.head_shape[0] * self.head_shape[1])
+        self._pool = torch.zeros(size, dtype=self._table.dtype, device=device)
+        forgets = type(scenario.rule) in FORGETFUL
+        self._previous = None if forgets else torch.zeros((self._peers, size[1]), device=device)
+        self._keys = torch.zeros(2, dtype=torch.int64, device=device)
+        self._given = torch.zeros(2, dtype=torch.float64, device=device)
+        self._exchange = territory.exchange(torch, device)
+        self._fused = fused_for(self.data.train) if self._index.shape[1] <= MOST_MODELS else None
+
+    @property
+    def heads(self) -> Array:
+        """The heads of this worker's benign peers [peers, C, D]."""
+        return self.nodes_heads[: self._peers]
+
+    @property
+    def held(self) -> Samples:
+        """What the benign peers train on, as rows of the training samples."""
+        return self.population.held
+
+    @property
+    def bytes_sent(self) -> Integers:
+        """What each benign peer sent from the beginning."""
+        return self.audience * (head_bytes(*self.head_shape) * self.iteration)
+
+    @property
+    def captured(self) -> bool:
+        """Whether iterations are replays of a captured graph."""
+        return self._graph is not None
+
+    def advance(self, *, weigh: bool = False) -> tuple[float, float] | None:
+        """Let every peer integrate, train and share once.
+
+        With `weigh`, return the share of a row of a head that came from other benign peers, and from attackers, on
+        average over this worker's peers and the classes.
+        """
+        iteration, seed = self.iteration + 1, self.scenario.seed
+        for place, stream in enumerate((Stream.BATCHES, Stream.MODELS)):
+            self._keys[place].fill_(stream_key(seed, stream, iteration))
+        if weigh or self.iteration == 0 or not self._capturable:
+            self._iterate(iteration, weigh)
+        else:
+            if self._graph is None:
+                self._graph = self._capture(iteration)
+            self._graph.replay()
+        if self._exchange is not None:
+            self._exchange(self._pool)
+        self.iteration = iteration
+        if not weigh:
+            return None
+        rows = max(1, self._peers * self.head_shape[0])
+        benign, malicious = (self._given / rows).tolist()
+        return benign, malicious
+
+    @property
+    def _capturable(self) -> bool:
+        return self._fused is not None and type(self.scenario.rule) in CAPTURED
+
+    def _capture(self, iteration: int) -> Any:
+        torch = self._torch
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device), torch.cuda.graph(graph):
+            self._iterate(iteration, weigh=False)
+        return graph
+
+    def _iterate(self, iteration: int, weigh: bool) -> None:
+        self._given.zero_()
+        for start in range(0, self._peers, self.plan.chunk):
+            self._step(slice(start, min(start + self.plan.chunk, self._peers)), iteration, weigh)
+        nodes = self.territory.nodes
+        for start in range(self._peers, nodes, self.plan.chunk):
+            self._attackers_step(slice(start, min(start + self.plan.chunk, nodes)))
+        self._pool[:nodes].copy_(self.nodes_heads.view(nodes, -1))
+
+    def _step(self, part: slice, iteration: int, weigh: bool) -> None:
+        scenario, index = self.scenario, self._index[part]
+        own = self.nodes_heads[part].view(index.shape[0], -1)
+        who = self._torch.arange(part.start, part.stop, device=self._device)
+        inbox = SparseInbox(own, self.head_shape[0], self._pool, index, who, self._fused)
+        task = Task(
+            evaluation=Evaluation(TableRows(self._table, self._test_rows[part]), self._tests.labels[part]),
+            claims=None,
+            previous=None if self._previous is None else self._previous[part],
+            senders=self._senders[part],
+            draws=self._draws(1, self._ids[part], index.shape[1]) if scenario.rule.samples else None,
+            iteration=iteration,
+            total=scenario.iterations,
+        )
+        verdict = scenario.rule.decide(inbox, task)
+        if weigh:
+            shares = verdict.weights()[:, 1:, :].sum(dim=2, dtype=self._torch.float64)
+            malicious = (shares * (self._senders[part] >= scenario.peers)).sum()
+            self._given += self._torch.stack([shares.sum() - malicious, malicious])
+        head = verdict.head.view(-1, *self.head_shape)
+        rows = _rows(self._held, part)
+        self._train(head, part, rows, self._ids[part], self._trained[part], level=scenario.rule.consolidates)
+
+    def _attackers_step(self, part: slice) -> None:
+        local = slice(part.start - self._peers, part.stop - self._peers)
+        rows, ids = _rows(self._attackers_hold, local), self._attacker_ids[local]
+        self._train(self.nodes_heads[part], part, rows, ids, self._attackers_train[local], level=False)
+
+    def _train(self, head: Array, part: slice, held: Samples, ids: Array, trained: Array, *, level: bool) -> None:
+        """Train integrated heads [B, C, D] and put them in their places; with `level`, on rows about their means."""
+        settings, precision, torch = self.scenario.training, self.scenario.precision, self._torch
+        chosen = _smallest(self._draws(0, ids, held.labels.shape[1]), held.labels >= 0, settings.batch)
+        assert held.index is not None
+        if self._previous is not None and part.stop <= self._peers:
+            head = mean_shift(head) if level else head
+            self._previous[part], level = head.reshape(head.shape[0], -1), False
+        if self._fused is not None:
+            count = chosen.sum(dim=1, keepdim=True).clamp(min=1)
+            shares = chosen.to(torch.float32) / count
+            self._steps[part] += (held.labels >= 0).any(dim=1)
+            pace = paces(namespace(head), self._steps[part].clamp(min=1), torch.float32, settings)
+            batches = Batches(self.data.train, held.index, held.labels, shares, trained)
+            moments = Moments(self._first[part], self._second[part], precision.moments != "same")
+            self._fused.train(head, self.nodes_heads[part], moments, batches, pace, settings, level=level)
+            return
+        head = mean_shift(head) if level else head
+        kept = HeadState(head, self._first[part], self._second[part], self._steps[part])
+        batch = Batch(held.labels.where(chosen, -1), self.data.train, held.index.clamp(min=0))
+        after = precision.narrowed(head_step(precision.widened(kept), batch, trained, settings, donate=False))
+        self.nodes_heads[part], self._first[part], self._second[part] = after.head, after.first, after.second
+        self._steps[part] = after.steps
+
+    def _draws(self, place: int, ids: Array, size: int) -> Array:
+        return draw_on_device(self._torch, self._keys[place], ids, size)
+
+
+def _one_list(around: Neighbourhood, peers: int) -> Integers:
+    """Return whom each benign peer hears as one list of nodes: benign peers first, then attackers from `peers` on."""
+    last = np.iinfo(np.int64).max
+    parts = [
+        values.index + first if values.mask is None else np.where(values.mask, values.index + first, last)
+        for values, first in ((around.peers, 0), (around.attackers, peers))
+    ]
+    together = np.concatenate(parts, axis=1)
+    counts = (together < last).sum(axis=1)
+    if counts.min() != counts.max():
+        raise ValueError(
+            f"this cannot be a large world: its peers hear from {counts.min()} to {counts.max()} others, not all as many"
+        )
+    return together if counts[0] == together.shape[1] else np.sort(together, axis=1)[:, : counts[0]]
+
+
+def _smallest(draws: Array, real: Array, size: int) -> Array:
+    """Mark the real samples [B, S] with the `size` smallest draws; among equal draws the first ones."""
+    if size >= draws.shape[1]:
+        return real
+    xp = namespace(draws)
+    keys = xp.where(real, draws, xp.full_like(draws, 2.0))
+    before = keys[:, None, :] < keys[:, :, None]
+    place = xp.arange(draws.shape[1], device=draws.device)
+    tied = (keys[:, None, :] == keys[:, :, None]) & (place[None, :] < place[:, None])
+    return real & ((before | tied).sum(dim=2) < size)
+
+
+def _part(samples: Samples, rows: range) -> Samples:
+    # Kernels count on rows that lie one after the other.
+    some = _rows(samples, slice(rows.start, rows.stop))
+    assert some.index is not None
+    return Samples(some.features, some.labels.contiguous(), some.index.contiguous())
+
+
+def _rows(samples: Samples, part: slice) -> Samples:
+    assert samples.index is not None
+    return Samples(samples.features, samples.labels[part], samples.index[part])

@@ -1,0 +1,149 @@
+"""The inbox of receivers that each hear few of very many heads: positions in a pool, looked up as late as can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+from bristle.arrays import Array, namespace, take_rows
+from bristle.learning.metrics import predict
+from bristle.rules.inbox import ArrayInbox, Inbox
+from bristle.simulation.fused import Fused
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Samples [B, T, D] that are rows of a table [N, D], by their positions [B, T]."""
+
+    table: Array
+    rows: Array
+
+    def gathered(self, dtype: Any) -> Array:
+        """Copy the samples out."""
+        return self.table[self.rows].to(dtype)
+
+    def __matmul__(self, other: Array) -> Array:
+        return self.gathered(other.dtype) @ other
+
+
+@dataclass
+class SparseInbox(Inbox):
+    """Receivers of one pool, of torch tensors. Rules ask it what they ask any inbox.
+
+    What Bristle and FedAvg ask is answered from the pool itself where there are fused kernels for the device; for all
+    else the models are copied out.
+
+    Parameters
+    ----------
+    pool : array [P, F]
+        All heads as they are shared, perhaps in a narrow type.
+    index : integer array [B, received]
+        Which of them each receiver holds.
+    who : integer array [B]
+        Where the receiver's own head, as it is shared, lies in the pool: own head and models are tested alike.
+    fused : Fused, optional
+        Kernels for the device.
+    """
+
+    pool: Array
+    index: Array
+    who: Array
+    fused: Fused | None = field(default=None)
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace."""
+        return _prompt(namespace(self.own))
+
+    @property
+    def received(self) -> int:
+        """How many models each receiver holds besides its own."""
+        return int(self.index.shape[1])
+
+    @cached_property
+    def gathered(self) -> ArrayInbox:
+        """The same inbox with the models copied out."""
+        return ArrayInbox(self.own, self.classes, self.pool[self.index].to(self.own.dtype))
+
+    def _inner_products(self) -> Array:
+        """Inner products of copies."""
+        return self.gathered.gram
+
+    def distances(self) -> Array:
+        """Squared distance from the own head to each model."""
+        return self.gathered.distances()
+
+    def project(self, direction: Array) -> Array:
+        """Inner product of each model's difference from the own head with `direction`."""
+        return self.gathered.project(direction)
+
+    def rows(self, start: int, stop: int) -> list[Array]:
+        """Some coordinates of each head, own head first."""
+        return self.gathered.rows(start, stop)
+
+    def stacks(self, start: int, stop: int) -> list[Array]:
+        """Return some coordinates of the own head, and of all others."""
+        return self.gathered.stacks(start, stop)
+
+    def row_products(self) -> Array:
+        """Inner products of the rows of each class."""
+        return self.gathered.row_products()
+
+    def pick(self, position: Array) -> Array:
+        """Return one head for each receiver."""
+        return self.gathered.pick(position)
+
+    def combine(self, weights: Array) -> Array:
+        """Weighted sum of all heads."""
+        if self.fused is None:
+            return self.gathered.combine(weights)
+        return self.fused.combine(self.own, self.pool, self.index, weights[:, :, None], self.classes)
+
+    def combine_rows(self, weights: Array) -> Array:
+        """Weighted sum of all heads, class by class."""
+        if self.fused is None:
+            return self.gathered.combine_rows(weights)
+        return self.fused.combine(self.own, self.pool, self.index, weights, self.classes)
+
+    def logits(self, features: Any) -> Array:
+        """Outputs of all heads, for samples that are rows of a table."""
+        return self.own_logits(features).permute(0, 2, 1, 3)
+
+    def predictions(self, features: Any) -> Array:
+        """Return the class that each head predicts, for samples that are rows of a table."""
+        return predict(self.own_logits(features)).permute(0, 2, 1)
+
+    def own_logits(self, features: TableRows) -> Array:
+        """Return the outputs of all heads [B, T, n, C], own head first."""
+        if self.fused is not None:
+            everyone = namespace(self.index).concat([self.who[:, None], self.index], axis=1)
+            return self.fused.outputs(self.pool, everyone, features.table, features.rows, self.classes)
+        shared = ArrayInbox(self.pool[self.who].to(self.own.dtype), self.classes, self.gathered.models)
+        return shared.logits(features.gathered(self.own.dtype)).permute(0, 2, 1, 3)
+
+    def take(self, index: Array) -> Inbox:
+        """Return the inbox with some of the models."""
+        chosen = take_rows(namespace(self.index), self.index, index)
+        return SparseInbox(self.own, self.classes, self.pool, chosen, self.who, self.fused)
+
+
+_NAMESPACES: dict[str, Any] = {}
+
+
+def _prompt(xp: Any) -> Any:
+    """Return a namespace that makes an array of one number without a copy from the processor's memory.
+
+    Such a copy waits for all that the device has been given to do, and a graph of work cannot be captured over it.
+    """
+    if xp.__name__ not in _NAMESPACES:
+        plain = xp.asarray
+
+        def asarray(values: Any, **options: Any) -> Array:
+            if isinstance(values, int | float):
+                return xp.full((), values, **options)
+            return plain(values, **options)
+
+        _NAMESPACES[xp.__name__] = SimpleNamespace(**{**vars(xp), "asarray": asarray})
+    return _NAMESPACES[xp.__name__]

@@ -1,0 +1,159 @@
+"""Several workers that hold one world together: each has a range of the nodes, and copies of the heads these hear.
+
+The engine is torch.distributed: start the same program once for each worker, with `torchrun --nproc-per-node 2 ...`, and
+call `Workers.join()` in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bristle.arrays import Array
+from bristle.simulation.topology import Integers
+
+
+@dataclass(frozen=True)
+class Workers:
+    """One of `size` workers, the one of number `rank`. The only one by default."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def join(cls) -> Workers:
+        """Join the other workers, as the environment that torchrun sets says; alone where there is none."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return cls()
+        import torch.distributed as distributed  # noqa: PLC0415
+
+        if not distributed.is_initialized():
+            distributed.init_process_group("gloo")
+        return cls(distributed.get_rank(), distributed.get_world_size())
+
+    def share_of(self, count: int, rank: int | None = None) -> range:
+        """Return which of `count` things belong to a worker (this one by default)."""
+        rank = self.rank if rank is None else rank
+        return range(count * rank // self.size, count * (rank + 1) // self.size)
+
+    def add(self, values: Array) -> Array:
+        """Return the sum of all workers' values."""
+        if self.size == 1:
+            return values
+        import torch.distributed as distributed  # noqa: PLC0415
+
+        total = values.cpu()
+        distributed.all_reduce(total)
+        return total.to(values.device)
+
+    def leave(self) -> None:
+        """Part from the other workers."""
+        if self.size > 1:
+            import torch.distributed as distributed  # noqa: PLC0415
+
+            distributed.destroy_process_group()
+
+
+@dataclass(frozen=True, eq=False)
+class Territory:
+    """Which nodes a worker holds, and which of others' nodes its peers hear.
+
+    Benign peers are the nodes below `peers`, attackers those from there on. A worker's pool holds its own benign peers,
+    its attackers, and then the others' nodes that it needs, worker by worker.
+
+    Parameters
+    ----------
+    workers : Workers
+        Who there is.
+    peers, attackers : int
+        Of the whole world.
+    index : integer array [peers, M]
+        Whom each benign peer of the world hears, as nodes.
+    """
+
+    workers: Workers
+    peers: int
+    attackers: int
+    index: Integers
+
+    @cached_property
+    def own_peers(self) -> range:
+        """The benign peers of this worker."""
+        return self.workers.share_of(self.peers)
+
+    @cached_property
+    def own_attackers(self) -> range:
+        """The attackers of this worker."""
+        return self.workers.share_of(self.attackers)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes this worker holds."""
+        return len(self.own_peers) + len(self.own_attackers)
+
+    @cached_property
+    def needed(self) -> list[Integers]:
+        """The nodes of each worker that this one needs; none of its own."""
+        return self._needed_by(self.workers.rank)
+
+    @property
+    def halo(self) -> int:
+        """How many of others' nodes this worker keeps copies of."""
+        return sum(map(len, self.needed))
+
+    def positions(self) -> Integers:
+        """Return whom this worker's benign peers hear [own peers, M], as positions in its pool."""
+        mine = self.index[self.own_peers.start : self.own_peers.stop]
+        if self.workers.size == 1:
+            return mine
+        place = np.full(self.peers + self.attackers, -1, dtype=np.int64)
+        local = self._nodes_of(self.workers.rank)
+        place[local] = np.arange(len(local))
+        others = np.concatenate(self.needed)
+        place[others] = len(local) + np.arange(len(others))
+        return place[mine]
+
+    def exchange(self, torch: Any, device: Any) -> Callable[[Array], None] | None:
+        """Return what brings the others' part of a pool [P, ...] up to date; None for a single worker."""
+        if self.workers.size == 1:
+            return None
+        import torch.distributed as distributed  # noqa: PLC0415
+
+        place = np.full(self.peers + self.attackers, -1, dtype=np.int64)
+        local = self._nodes_of(self.workers.rank)
+        place[local] = np.arange(len(local))
+        sent = [place[self._needed_by(rank)[self.workers.rank]] for rank in range(self.workers.size)]
+        outgoing, incoming = [len(some) for some in sent], [len(some) for some in self.needed]
+        chosen, first = torch.as_tensor(np.concatenate(sent), device=device), len(local)
+
+        def exchange(pool: Array) -> None:
+            # Gloo moves integers of any width through the processor's memory, and knows no bfloat16.
+            kind = torch.int16 if pool.element_size() == 2 else torch.int32
+            gives = pool[chosen].view(kind).cpu()
+            takes = torch.empty((sum(incoming), *pool.shape[1:]), dtype=kind)
+            distributed.all_to_all_single(takes, gives, incoming, outgoing)
+            pool[first:].view(kind).copy_(takes)
+
+        return exchange
+
+    def _needed_by(self, rank: int) -> list[Integers]:
+        theirs = self.workers.share_of(self.peers, rank)
+        heard = np.zeros(self.peers + self.attackers, dtype=np.bool)
+        heard[self.index[theirs.start : theirs.stop].ravel()] = True
+        owners = range(self.workers.size)
+        none = np.zeros(0, dtype=np.int64)
+        return [none if owner == rank else self._chosen(owner, heard) for owner in owners]
+
+    def _chosen(self, owner: int, heard: Any) -> Integers:
+        nodes = self._nodes_of(owner)
+        return nodes[heard[nodes]]
+
+    def _nodes_of(self, rank: int) -> Integers:
+        peers, attackers = self.workers.share_of(self.peers, rank), self.workers.share_of(self.attackers, rank)
+        return np.concatenate([np.arange(peers.start, peers.stop), self.peers + np.array(attackers, dtype=np.int64)])
