@@ -48,7 +48,7 @@ def samples_per_class(labels: Array, classes: int, dtype: Any) -> Array:
     """Count the samples of each class: [..., C] from `labels` [..., T]; padding counts nowhere."""
     xp = namespace(labels)
     if xp is not np:
-        return xp.sum(xp.astype(_one_hot(xp, labels, classes), dtype), axis=-2)
+        return xp.sum(xp.astype(_one_hot(xp, labels, classes), xp.int8), axis=-2, dtype=dtype)
     # One pass, where one-hot vectors would take as many as there are classes. Padding is counted in a cell of its own.
     rows = prod(labels.shape[:-1])
     start = np.arange(1, rows * (classes + 1) + 1, classes + 1)

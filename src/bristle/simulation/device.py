@@ -48,7 +48,7 @@ def on_device(data: FeatureData, name: str) -> FeatureData:
     device = torch_device(name)
 
     def moved(values: Array) -> Array:
-        return torch.as_tensor(to_numpy(values)).to(device)
+        return torch.tensor(to_numpy(values), device=device)
 
     return replace(
         data,

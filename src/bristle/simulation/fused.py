@@ -21,10 +21,10 @@ class Batches:
     ----------
     table : array [N, D]
         The samples.
-    rows, labels : integer array [B, S]
-        Which of them a peer holds, and their classes.
-    shares : array [B, S]
-        How much each counts in this step's mean loss: 0 for those that are not in the mini-batch.
+    rows, labels : integer array [B, b]
+        Which of them are in a peer's mini-batch, and their classes.
+    shares : array [B, b]
+        How much each counts in the mean loss: 0 where a peer has fewer samples.
     trained : boolean array [B, C]
         Which rows of the head change.
     """
@@ -63,7 +63,7 @@ class Fused:
         self._kernels.outputs_kernel[grid](
             pool, index.contiguous(), table, rows.contiguous(), out, features, classes, heads, samples,
             SAMPLES=_power(samples), ROWS=tile, DEPTH=64 if narrow else 32, PRECISION="ieee" if narrow else "tf32x3",
-            num_warps=4, num_stages=3,
+            num_warps=4, num_stages=4,
         )  # fmt: skip
         return out
 
@@ -76,7 +76,7 @@ class Fused:
         out = own.new_empty(own.shape)
         self._kernels.combine_kernel[(batch * classes,)](
             own, pool, index.contiguous(), weights.contiguous(), out, features, classes, weights.shape[2],
-            MODELS=models, DEPTH=_power(features), num_warps=4,
+            MODELS=models, DEPTH=_power(features), num_warps=2,
         )  # fmt: skip
         return out
 
@@ -96,10 +96,10 @@ class Fused:
         rates, epsilons = pace
         self._kernels.train_kernel[(peers,)](
             head, new_head, moments.first, moments.second, batches.table, batches.rows, batches.labels,
-            batches.shares, batches.trained, rates, epsilons, features, classes, batches.rows.shape[1],
-            settings.l2, settings.beta1, settings.beta2,
-            CLASSES=_power(classes), SAMPLES=_power(batches.rows.shape[1]), DEPTH=128, LEVEL=level,
-            ROOT=moments.root, num_warps=4, num_stages=2,
+            batches.shares, batches.trained, rates, epsilons, settings.l2, settings.beta1, settings.beta2,
+            features, classes, batches.rows.shape[1],
+            CLASSES=_power(classes), SAMPLES=_power(batches.rows.shape[1], 1), DEPTH=_power(features), LEVEL=level,
+            ROOT=moments.root, UNROLL=2, num_warps=4,
         )  # fmt: skip
 
 
@@ -108,9 +108,9 @@ def fused_for(array: Array) -> Fused | None:
     return Fused() if array.device.type == "cuda" and find_spec("triton") is not None else None
 
 
-def _power(number: int) -> int:
-    """Return the power of two that is not below a number, at least 16."""
-    return max(16, 1 << (int(number) - 1).bit_length())
+def _power(number: int, least: int = 16) -> int:
+    """Return the power of two that is not below a number."""
+    return max(least, 1 << (int(number) - 1).bit_length())
 
 
 def _float32(like: Array) -> Any:

@@ -92,65 +92,59 @@ def train_kernel(
     trained,
     rates,
     epsilons,
-    features: tl.constexpr,
-    classes: tl.constexpr,
-    samples: tl.constexpr,
     l2,
     beta1,
     beta2,
+    features: tl.constexpr,
+    classes: tl.constexpr,
+    samples: tl.constexpr,
     CLASSES: tl.constexpr,
     SAMPLES: tl.constexpr,
     DEPTH: tl.constexpr,
     LEVEL: tl.constexpr,
     ROOT: tl.constexpr,
+    UNROLL: tl.constexpr,
 ):
     """One step of softmax regression with Adam, in place: one program a peer.
 
-    The head is read twice, the second time from the cache: for the outputs, and for the update. `LEVEL` subtracts from
-    each row its own mean first; `ROOT` says that `second` holds roots.
+    The samples stay in registers; the head goes by row by row, twice: for the outputs, and, from the cache, for the
+    update. `LEVEL` subtracts from each row its own mean first; `ROOT` says that `second` holds roots.
     """
     peer = tl.program_id(0).to(tl.int64)
-    number = tl.arange(0, CLASSES)
-    real_class = number < classes
+    column = tl.arange(0, DEPTH)
+    real = column < features
     sample = tl.arange(0, SAMPLES)
     share = tl.load(shares + peer * samples + sample, mask=sample < samples, other=0.0)
     used = share > 0
-    label = tl.load(labels + peer * samples + sample, mask=used, other=-1)
+    label = tl.load(labels + peer * samples + sample, mask=used, other=-1).to(tl.int32)
     sample_at = tl.load(rows + peer * samples + sample, mask=used, other=0).to(tl.int64) * features
-    row_at = (peer * classes + number) * features
-    outputs = tl.zeros((CLASSES, SAMPLES), dtype=tl.float32)
-    level = tl.zeros((CLASSES,), dtype=tl.float32)
-    weight = tl.zeros((SAMPLES,), dtype=tl.float32)
-    for start in range(0, features, DEPTH):
-        column = start + tl.arange(0, DEPTH)
-        real = column < features
-        w = tl.load(head + row_at[:, None] + column[None, :], mask=real_class[:, None] & real[None, :], other=0.0)
-        x = tl.load(table + sample_at[:, None] + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
-        outputs = tl.dot(w, tl.trans(x), outputs, input_precision="tf32x3")
-        level += tl.sum(w, axis=1)
-        weight += tl.sum(x, axis=1)
-    level = level / features if LEVEL else level * 0.0
-    outputs = outputs - level[:, None] * weight[None, :]
-    outputs = tl.where(real_class[:, None], outputs, float("-inf"))
+    x = tl.load(table + sample_at[:, None] + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
+    number = tl.arange(0, CLASSES)
+    outputs = tl.full((CLASSES, SAMPLES), float("-inf"), dtype=tl.float32)
+    for c in tl.range(0, classes, loop_unroll_factor=UNROLL):
+        w = tl.load(head + (peer * classes + c) * features + column, mask=real, other=0.0)
+        if LEVEL:
+            w = tl.where(real, w - tl.sum(w, axis=0) / features, 0.0)
+        output = tl.sum(x * w[None, :], axis=1)
+        outputs = tl.where(number[:, None] == c, output[None, :], outputs)
     odds = tl.exp(outputs - tl.max(outputs, axis=0)[None, :])
     pull = odds / tl.sum(odds, axis=0)[None, :] - (number[:, None] == label[None, :]).to(tl.float32)
-    pull = tl.where(real_class[:, None], pull * share[None, :], 0.0)
-    changes = tl.load(trained + peer * classes + number, mask=real_class, other=0) != 0
+    pull = pull * share[None, :]
     rate, epsilon = tl.load(rates + peer), tl.load(epsilons + peer)
-    for start in range(0, features, DEPTH):
-        column = start + tl.arange(0, DEPTH)
-        real = column < features
-        at = row_at[:, None] + column[None, :]
-        there = real_class[:, None] & real[None, :]
-        moves = changes[:, None] & real[None, :]
-        w = tl.load(head + at, mask=there, other=0.0) - level[:, None]
-        x = tl.load(table + sample_at[:, None] + column[None, :], mask=used[:, None] & real[None, :], other=0.0)
-        g = tl.dot(pull, x, input_precision="tf32x3") + l2 * w
-        m = beta1 * tl.load(first + at, mask=moves, other=0.0).to(tl.float32) + (1 - beta1) * g
-        v = tl.load(second + at, mask=moves, other=0.0).to(tl.float32)
-        v = beta2 * (v * v if ROOT else v) + (1 - beta2) * g * g
-        root = tl.sqrt(v)
-        tl.store(first + at, m.to(first.dtype.element_ty), mask=moves)
-        tl.store(second + at, (root if ROOT else v).to(second.dtype.element_ty), mask=moves)
-        moved = w - rate * m / (root + epsilon)
-        tl.store(new_head + at, tl.where(moves, moved, w), mask=there)
+    for c in tl.range(0, classes, loop_unroll_factor=UNROLL):
+        at = (peer * classes + c) * features + column
+        changes = tl.load(trained + peer * classes + c) != 0
+        w = tl.load(head + at, mask=real, other=0.0)
+        if LEVEL:
+            w = tl.where(real, w - tl.sum(w, axis=0) / features, 0.0)
+        if changes:
+            mine = tl.sum(tl.where(number[:, None] == c, pull, 0.0), axis=0)
+            g = tl.sum(x * mine[:, None], axis=0) + l2 * w
+            m = beta1 * tl.load(first + at, mask=real, other=0.0).to(tl.float32) + (1 - beta1) * g
+            v = tl.load(second + at, mask=real, other=0.0).to(tl.float32)
+            v = beta2 * (v * v if ROOT else v) + (1 - beta2) * g * g
+            root = tl.sqrt(v)
+            tl.store(first + at, m.to(first.dtype.element_ty), mask=real)
+            tl.store(second + at, (root if ROOT else v).to(second.dtype.element_ty), mask=real)
+            w = w - rate * m / (root + epsilon)
+        tl.store(new_head + at, w, mask=real)

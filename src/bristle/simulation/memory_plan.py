@@ -120,3 +120,7 @@ def plan_for(
 def takes_all_of(rule: Rule) -> int:
     """Return how many models a rule takes without choosing among them."""
     return rule.beta if isinstance(rule, Bristle) else 1 << 30
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"

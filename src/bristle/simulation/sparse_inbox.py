@@ -129,21 +129,31 @@ class SparseInbox(Inbox):
         return SparseInbox(self.own, self.classes, self.pool, chosen, self.who, self.fused)
 
 
+# Up to so many values a row are ranked by comparing each with each, which a device does sooner than it sorts.
+COMPARED = 64
 _NAMESPACES: dict[str, Any] = {}
 
 
 def _prompt(xp: Any) -> Any:
-    """Return a namespace that makes an array of one number without a copy from the processor's memory.
+    """Return a namespace that does two things otherwise than torch's own, because a device would wait for them.
 
-    Such a copy waits for all that the device has been given to do, and a graph of work cannot be captured over it.
+    An array of one number is filled, not copied from the processor's memory: that would wait for all that the device
+    has been given to do, and a graph of work cannot be captured over it. And short rows are put in order by counting.
     """
     if xp.__name__ not in _NAMESPACES:
-        plain = xp.asarray
+        filled, ordered = xp.asarray, xp.argsort
 
         def asarray(values: Any, **options: Any) -> Array:
-            if isinstance(values, int | float):
-                return xp.full((), values, **options)
-            return plain(values, **options)
+            return xp.full((), values, **options) if isinstance(values, int | float) else filled(values, **options)
 
-        _NAMESPACES[xp.__name__] = SimpleNamespace(**{**vars(xp), "asarray": asarray})
+        def argsort(values: Array, *, axis: int = -1, **options: Any) -> Array:
+            if axis != -1 or values.shape[-1] > COMPARED or options != {"stable": True}:
+                return ordered(values, axis=axis, **options)
+            place = xp.arange(values.shape[-1], device=values.device)
+            one, other = values[..., :, None], values[..., None, :]
+            earlier = (other < one) | ((other == one) & (place[None, :] < place[:, None]))
+            rank = earlier.sum(dim=-1)
+            return place.expand(values.shape).scatter(-1, rank, place.expand(values.shape))
+
+        _NAMESPACES[xp.__name__] = SimpleNamespace(**{**vars(xp), "asarray": asarray, "argsort": argsort})
     return _NAMESPACES[xp.__name__]
