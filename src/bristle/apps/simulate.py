@@ -24,8 +24,10 @@ from bristle.apps.simulate_config import SimulationConfig, read
 from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
 from bristle.data import Dataset
 from bristle.report.snapshot import RunState
-from bristle.simulation import FeatureData, Results, Scenario, Watch, World, prepare
+from bristle.simulation import FeatureData, Results, Scenario, Watch, World, on_device, prepare
 from bristle.simulation import run as run_world
+from bristle.simulation.device import torch_device
+from bristle.simulation.large_world import check_memory, suits_scenario
 from bristle.simulation.results import Row
 from bristle.simulation.running import NOBODY
 
@@ -64,6 +66,7 @@ def simulate(
         every=experiment.config.world.evaluate_every,
         checkpoint=checkpoint,
         resume=resume,
+        evaluate_peers=experiment.config.world.evaluate_peers,
         watch=watch,
     )
 
@@ -149,6 +152,7 @@ def _run(
                 every=config.world.evaluate_every,
                 checkpoint=checkpoint,
                 resume=resume,
+                evaluate_peers=config.world.evaluate_peers,
                 watch=watch,
             )
         except BaseException:
@@ -175,12 +179,18 @@ def _say_end(last: Row, seconds: float, json: Path | None) -> None:
 def _prepared(config: SimulationConfig, progress: Callable[[int, int], None] | None) -> Experiment:
     """Return the world that is described; mistakes are found before features are made, which takes time."""
     scenario_of(config)  # says what is wrong before anything is loaded
-    section = config.data
+    section, device = config.data, config.world.device
+    where = None if device is None else torch_device(device)
     dataset, backbone = make_dataset(section), make_backbone(section)
     scenario = scenario_of(config, classes=len(dataset.classes))
-    World(replace(scenario, user_shift=0.0), _without_features(dataset))
+    if where is not None and suits_scenario(scenario) is None:
+        samples = len(dataset.x_train) + len(dataset.x_test)
+        sizes = {"classes": len(dataset.classes), "features": backbone.features, "samples": samples}
+        check_memory(scenario, device=where, **sizes)
+    else:
+        World(replace(scenario, user_shift=0.0), _without_features(dataset))
     data = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
-    return Experiment(config, scenario, data)
+    return Experiment(config, scenario, data if device is None else on_device(data, device))
 
 
 def _without_features(dataset: Dataset) -> FeatureData:

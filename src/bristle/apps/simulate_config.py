@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bristle.simulation.precision import Moments
+from bristle.simulation.precision import Moments, Shared
 
 _LONGEST = 200
 """Characters of a wrong value that are shown."""
@@ -49,6 +49,9 @@ class WorldSection(Section):
     seed: int = Field(default=0, ge=0)
     receivers_at_once: int | None = Field(default=None, ge=1)
     moments: Moments = "same"
+    shared: Shared = "same"
+    device: str | None = None
+    evaluate_peers: int | None = Field(default=None, ge=1)
 
 
 class DataSection(Section):

@@ -80,7 +80,7 @@ def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scen
         seed=world.seed,
         training=TrainingSettings(**config.training.model_dump()),
         receivers_at_once=world.receivers_at_once,
-        precision=Precision(moments=world.moments),
+        precision=Precision(moments=world.moments, shared=world.shared),
         sharing=Sharing(clip=world.share_clip, noise=world.share_noise),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 from bristle.arrays import Array, namespace
@@ -33,7 +34,7 @@ from bristle.simulation.population import Population, populate
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.sparse_inbox import SparseInbox, TableRows
 from bristle.simulation.streams import Stream
-from bristle.simulation.topology import Integers
+from bristle.simulation.topology import Integers, RandomNeighbours, Ring
 from bristle.simulation.workers import Territory, Workers
 
 # Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
@@ -42,19 +43,45 @@ CAPTURED = (Bristle, FedAvg, Local)
 
 def suits(scenario: Scenario, data: FeatureData) -> str | None:
     """Say why a scenario cannot be a large world; None where it can."""
-    if type(data.train).__module__.partition(".")[0] != "torch":
-        return "its data must be torch tensors: give a device"
+    if not array_api_compat.is_torch_array(data.train):
+        return "its data must be torch tensors: give it a device"
+    return suits_scenario(scenario)
+
+
+def suits_scenario(scenario: Scenario) -> str | None:
+    """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
-        return "its attackers must send what they trained: none or label-flip"
+        return "its attackers must send what they trained: the attack none or label-flip"
+    if scenario.attackers and not scenario.attackers_in_graph:
+        return "its attackers must be in the graph, not heard by all"
+    if type(scenario.topology) not in (RandomNeighbours, Ring) or not scenario.topology.fixed:
+        return "all its peers must hear equally many others, always the same: the topology random or ring"
     if scenario.asynchrony != Asynchrony():
-        return "all peers must act in every iteration, and no message be lost or late"
-    if not scenario.topology.fixed:
-        return "its neighbourhoods must stay the same"
+        return "all its peers must act in every iteration, and no message be lost or late"
     if scenario.user_shift:
         return "its users must not differ"
-    if scenario.attackers and scenario.rule.heeds_claims:
+    if scenario.rule.heeds_claims:
         return "its rule must not heed claims"
+    most = scenario.rule.looks_at
+    if most is not None and heard_by_each(scenario) > most:
+        return f"its peers must not hear more others than their rule looks at, which is {most}"
     return None
+
+
+def check_memory(scenario: Scenario, *, classes: int, features: int, samples: int, device: Any) -> None:
+    """Refuse a large world that would not fit on a torch device, before anything of it is made."""
+    models = heard_by_each(scenario)
+    sizes = {"classes": classes, "features": features, "samples": samples, "models": models}
+    plan_for(scenario, kind=device.type, **sizes).check(free_bytes(device), where=str(device))
+
+
+def heard_by_each(scenario: Scenario) -> int:
+    """Return how many others each peer of a large world hears."""
+    nodes, topology = scenario.peers + scenario.attackers, scenario.topology
+    if isinstance(topology, Ring):
+        return 2 * topology.reach
+    assert isinstance(topology, RandomNeighbours)
+    return topology.count(nodes)
 
 
 class LargeWorld:
@@ -95,22 +122,26 @@ class LargeWorld:
         self._torch, self._device = torch, data.train.device
         self.head_shape = (len(data.classes), int(data.train.shape[1]))
         self.workers = workers or Workers()
+        self.plan = self._planned()
+        self.plan.check(free_bytes(self._device), where=str(self._device))
         around = Neighbourhoods(scenario).at(1)
         index = _one_list(around, scenario.peers)
         self.territory = Territory(self.workers, scenario.peers, scenario.attackers, index)
-        self.plan = self._planned(index.shape[1])
-        self.plan.check(free_bytes(self._device), where=str(self._device))
         self.audience = around.audience
         self.population = populate(scenario, data) if population is None else population
         self._place(torch)
         self._graph: Any = None
 
-    def _planned(self, models: int) -> MemoryPlan:
+    def _planned(self) -> MemoryPlan:
+        scenario, workers, models = self.scenario, self.workers, heard_by_each(self.scenario)
+        peers = len(workers.share_of(scenario.peers))
+        nodes = peers + len(workers.share_of(scenario.attackers))
+        # At most all others' heads, or all that its own peers hear.
+        halo = min(scenario.peers + scenario.attackers - nodes, peers * models)
         classes, features = self.head_shape
         samples = int(self.data.train.shape[0]) + int(self.data.test.shape[0])
-        kind, territory = self._device.type, self.territory
-        size = {"classes": classes, "features": features, "samples": samples, "models": models}
-        return plan_for(self.scenario, kind=kind, nodes=territory.nodes, halo=territory.halo, **size)
+        sizes = {"classes": classes, "features": features, "samples": samples, "models": models}
+        return plan_for(scenario, kind=self._device.type, nodes=nodes, halo=halo, **sizes)
 
     def _place(self, torch: Any) -> None:
         """Make all that the world consists of."""
@@ -277,17 +308,15 @@ class LargeWorld:
 def _one_list(around: Neighbourhood, peers: int) -> Integers:
     """Return whom each benign peer hears as one list of nodes: benign peers first, then attackers from `peers` on."""
     last = np.iinfo(np.int64).max
+    if not around.attackers.index.size and around.peers.mask is None:
+        return around.peers.index
     parts = [
         values.index + first if values.mask is None else np.where(values.mask, values.index + first, last)
         for values, first in ((around.peers, 0), (around.attackers, peers))
     ]
     together = np.concatenate(parts, axis=1)
-    counts = (together < last).sum(axis=1)
-    if counts.min() != counts.max():
-        raise ValueError(
-            f"this cannot be a large world: its peers hear from {counts.min()} to {counts.max()} others, not all as many"
-        )
-    return together if counts[0] == together.shape[1] else np.sort(together, axis=1)[:, : counts[0]]
+    count = int((together[0] < last).sum())
+    return together if count == together.shape[1] else np.sort(together, axis=1)[:, :count]
 
 
 def _smallest(draws: Array, real: Array, size: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bristle.rules import Bristle, FedAvg, Local, Rule
 from bristle.simulation.scenario import Scenario
@@ -31,6 +31,8 @@ class MemoryPlan:
         Room for a chunk of receivers.
     chunk : int
         How many receivers that is.
+    shared_width : int
+        Bytes of a number that is shared.
     """
 
     nodes: int
@@ -42,6 +44,7 @@ class MemoryPlan:
     tables: int
     working: int
     chunk: int
+    shared_width: int
 
     @property
     def per_node(self) -> int:
@@ -72,13 +75,12 @@ class MemoryPlan:
             )
             if size
         )
-        narrow = self.heads // 2
-        saved = max(0, self.moments - 2 * narrow) + max(0, self.shared - narrow)
         advice = [f"make it {self.fits(free):,} nodes"] if self.fits(free) else []
-        if saved:
+        narrow = replace(self, shared=self.shared * 2 // self.shared_width, moments=2 * self.heads // 2)
+        if narrow.per_node < self.per_node:
             advice.append(
-                f"keep moments and share heads as bfloat16 ({_gb(self.total - self.nodes * saved)} then: "
-                'moments = "bfloat16", shared = "bfloat16")'
+                f"keep moments and share heads as bfloat16, which takes {_gb(narrow.total)} and fits "
+                f'{narrow.fits(free):,} nodes (moments = "bfloat16", shared = "bfloat16")'
             )
         advice.append("split it over several workers")
         raise ValueError(
@@ -88,32 +90,40 @@ class MemoryPlan:
 
 
 def plan_for(
-    scenario: Scenario, *, classes: int, features: int, samples: int, models: int, kind: str, nodes: int, halo: int = 0
+    scenario: Scenario,
+    *,
+    classes: int,
+    features: int,
+    samples: int,
+    models: int,
+    kind: str,
+    nodes: int | None = None,
+    halo: int = 0,
 ) -> MemoryPlan:
-    """Plan a world of `nodes` nodes that hear `models` each, with tables of `samples` samples.
+    """Plan a world whose peers hear `models` others each, with tables of `samples` samples, on a device of a `kind`.
 
-    `halo` counts heads of other workers' nodes that are kept as well.
+    `nodes` are those of this worker (all by default), and `halo` counts heads of other workers' nodes that it keeps.
     """
-    size = classes * features
-    narrow = scenario.precision.shared != "same"
+    nodes = scenario.peers + scenario.attackers if nodes is None else nodes
+    size, width = classes * features, 2 if scenario.precision.shared != "same" else 4
     tests = scenario.held_out * scenario.classes_per_peer
     # Outputs and what is counted of them, for every model and test; the new head; weights.
-    working = 40 * (models + 1) * tests * classes // 4 + 8 * size + 80 * (models + 1) * classes
+    working = 10 * (models + 1) * tests * classes + 8 * size + 80 * (models + 1) * classes
     if type(scenario.rule) not in SPARING or models > takes_all_of(scenario.rule) or kind != "cuda":
-        working += 4 * 4 * (models + 1) * size + 8 * tests * features
+        working += 16 * (models + 1) * size + 8 * tests * features
     chunk = scenario.receivers_at_once or max(1, min(1 << 16, WORKING_BYTES[kind] // working))
     chunk = min(chunk, max(1, nodes))
-    shared = (2 if narrow else 4) * size
     return MemoryPlan(
         nodes=nodes,
         heads=4 * size,
-        shared=shared + (shared * halo // nodes if nodes else 0),
+        shared=width * size * (nodes + halo) // max(1, nodes),
         moments=2 * size * (4 if scenario.precision.moments == "same" else 2),
         previous=0 if type(scenario.rule) in FORGETFUL else 4 * size,
         lists=8 * (2 * models + 2 * tests + 4 * scenario.samples_per_class * classes),
-        tables=samples * features * (6 if narrow else 4),
+        tables=samples * features * (4 if width == 4 else 6),
         working=working * chunk,
         chunk=chunk,
+        shared_width=width,
     )
 
 

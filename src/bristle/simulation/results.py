@@ -13,6 +13,7 @@ from bristle.attacks.registry import ATTACKS
 from bristle.rules import Rule
 from bristle.rules.registry import RULES, STEPS
 from bristle.rules.steps import Chain
+from bristle.simulation.large_world import LargeWorld
 from bristle.simulation.measurement import Measurement
 from bristle.simulation.world import World
 
@@ -74,7 +75,7 @@ def attack_name(attack: Attack) -> str:
     return _name_in(ATTACKS, attack)
 
 
-def row_of(world: World, measured: Measurement, *, figure: str) -> Row:
+def row_of(world: World | LargeWorld, measured: Measurement, *, figure: str) -> Row:
     """Return a row: what the world is, and what was measured."""
     scenario = world.scenario
     classes, samples = _holdings(world)
@@ -101,7 +102,7 @@ def row_of(world: World, measured: Measurement, *, figure: str) -> Row:
     }
 
 
-def _holdings(world: World) -> tuple[float, float]:
+def _holdings(world: World | LargeWorld) -> tuple[float, float]:
     """Return classes per peer and samples per class and peer, on average; whole where they are."""
     labels = to_numpy(world.held.labels)
     held = np.stack([(labels == number).sum(axis=1) for number in range(len(world.data.classes))], axis=1)

@@ -78,10 +78,13 @@ class RandomNeighbours(Topology):
         """Whether they are drawn once."""
         return not self.redraw
 
+    def count(self, nodes: int) -> int:
+        """Return how many others each of `nodes` nodes hears."""
+        return min(self.k if self.k is not None else max(1, round((self.ratio or 0) * nodes)), nodes - 1)
+
     def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
         """Return k others of each node."""
-        wanted = self.k if self.k is not None else max(1, round((self.ratio or 0) * nodes))
-        count = min(wanted, nodes - 1)
+        count = self.count(nodes)
         draws = draw(seed, Stream.TOPOLOGY, np.arange(nodes), iteration if self.redraw else 0, count)
         return Senders(_others(pick_distinct(draws, nodes - 1)))
 

@@ -62,6 +62,10 @@ class World:
 
     def __init__(self, scenario: Scenario, data: FeatureData) -> None:
         scenario.check()
+        if scenario.precision.shared != "same":
+            raise ValueError(
+                f"shared={scenario.precision.shared!r} is for large worlds on a device: share heads as they are (same)"
+            )
         self.scenario = scenario
         self.data = data
         self.iteration = 0
