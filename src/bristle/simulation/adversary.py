@@ -15,7 +15,7 @@ from bristle.learning.training import train_step
 from bristle.peer.step import PeerState, Samples
 from bristle.simulation.mailbox import Arrived
 from bristle.simulation.population import Population
-from bristle.simulation.rows_of import replaced, rows_of
+from bristle.simulation.rows_of import heard, replaced, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw, draw_many
 from bristle.simulation.topology import Booleans, Integers
@@ -113,6 +113,11 @@ class Adversary:
         """Return how many heads the attackers make for so many victims."""
         return self._count * victims if self._per_victim else self._count
 
+    @property
+    def heads_per_victim(self) -> int:
+        """How many heads the attackers make for one victim alone."""
+        return self._count if self._per_victim else 0
+
     def meet(self, scene: Scene) -> None:
         """Begin an iteration: make what is the same for all victims."""
         self._before = self._sent
@@ -127,16 +132,18 @@ class Adversary:
         index, like = rows_of(scene.arrived.index, rows), scene.heads
         mask = scene.mask()
         found = None if mask is None else from_numpy(rows_of(mask, rows), like=like)
-        pool = scene.pool
-        if self._count:
-            sent = self._against(scene, rows) if self._per_victim else self._shared
-            assert sent is not None
-            xp = namespace(like)
-            attackers = rows_of(scene.attackers, rows)
-            first = np.arange(len(index))[:, None] * self._count if self._per_victim else 0
-            index = np.concatenate([index, int(pool.shape[0]) + first + attackers], axis=1)
-            pool = xp.concat([pool, xp.reshape(sent, (-1, *pool.shape[1:]))], axis=0)
-        return Pool(pool, from_numpy(index, like=like)), found
+        if not self._count:
+            heads, index = heard([scene.pool], index, rows)
+            return Pool(heads, from_numpy(index, like=like)), found
+        attackers = rows_of(scene.attackers, rows)
+        sent = self._against(scene, rows) if self._per_victim else self._shared
+        assert sent is not None
+        if self._per_victim:
+            attackers = np.arange(len(index))[:, None] * self._count + attackers
+        together = np.concatenate([index, int(scene.pool.shape[0]) + attackers], axis=1)
+        sent = namespace(like).reshape(sent, (-1, *scene.pool.shape[1:]))
+        heads, together = heard([scene.pool, sent], together, rows)
+        return Pool(heads, from_numpy(together, like=like)), found
 
     def observe(self, iteration: int, kept: HeadState, after: PeerState) -> None:
         """See how the victims' training moved them in an iteration, in all rows: also those that it leaves alone then.

@@ -62,6 +62,8 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "its users must not differ"
     if scenario.rule.heeds_claims:
         return "its rule must not heed claims"
+    if not scenario.sharing.plain:
+        return "its peers must share heads as they are"
     most = scenario.rule.looks_at
     if most is not None and heard_by_each(scenario) > most:
         return f"its peers must not hear more others than their rule looks at, which is {most}"

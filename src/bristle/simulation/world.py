@@ -23,7 +23,7 @@ from bristle.simulation.mailbox import Mailbox
 from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import KEPT_BYTES, populate
 from bristle.simulation.publishing import published
-from bristle.simulation.rows_of import replaced, rows_of
+from bristle.simulation.rows_of import SPARSE, replaced, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
@@ -157,8 +157,8 @@ class World:
         if size is None:
             heads = scene.pool.shape[0] + self.adversary.heads_for(self.scenario.peers)
             # Receivers that hear a good part of all heads share them; others need them gathered.
-            shared = heads <= 8 * (models + 1)
-            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + self.adversary.heads_for(1))
+            shared = heads <= SPARSE * (models + 1)
+            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + self.adversary.heads_per_victim)
             size = len(receivers) if shared else max(1, CHUNK_BYTES // per_receiver)
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]
