@@ -27,10 +27,10 @@ SOURCES = ROOT / "src"
 RULES = sorted((SOURCES / "bristle" / "rules").glob("*.py"))
 WIRE = [SOURCES / "bristle" / "network" / f"{name}.py" for name in ("encoding", "messages", "manifest", "limits")]
 TESTS = {
-    "rules": ["tests/rules"],
+    "rules": [f"tests/rules/{path.name}" for path in sorted((ROOT / "tests" / "rules").glob("test_*.py"))],
     "wire": [
         f"tests/network/test_{name}.py"
-        for name in ("encoding", "messages", "manifest", "limits", "wire_format", "transfer", "group", "session")
+        for name in ("encoding", "messages", "manifest", "limits", "golden_bytes", "wire_format", "transfer", "session")
     ],
 }
 FEW = 2  # tests a mutant is given at least, however long they take
@@ -41,7 +41,9 @@ def main() -> None:
     words.add_argument("--mutants", type=int, default=400, help="how many to draw (400)")
     words.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     words.add_argument("--out", type=Path, required=True, help="JSON Lines, one a mutant; goes on from what is there")
-    words.add_argument("--cover", type=Path, default=ROOT / "out" / "mutants-cover.json", help="which test covers what; kept")
+    words.add_argument(
+        "--cover", type=Path, default=ROOT / "out" / "mutants-cover.json", help="which test covers what; kept"
+    )
     words.add_argument("--seconds", type=float, default=20.0, help="CPU time of the tests that a mutant is given (20)")
     words.add_argument("--again", action="store_true", help="run survivors again, e.g. after adding tests")
     words.add_argument(
@@ -69,8 +71,8 @@ def sample(count: int, seed: int) -> list[Mutant]:
 def _run(todo: Sequence[Mutant], known: dict[str, dict[str, Any]], asked: argparse.Namespace) -> None:
     warm = Warm(ROOT)
     cover = _cover(warm, asked.cover)
-    for room in cover.values():
-        warm.import_libraries(room["libraries"])
+    for measured in cover.values():
+        warm.import_libraries(measured["libraries"])
     began = time.monotonic()
     for number, mutant in enumerate(todo, start=1):
         tests = _tests_for(cover, mutant, asked.seconds)
@@ -84,27 +86,29 @@ def _run(todo: Sequence[Mutant], known: dict[str, dict[str, Any]], asked: argpar
 
 
 def _cover(warm: Warm, path: Path) -> dict[str, Any]:
-    """Return which tests cover a line, and the CPU seconds of each; measured once, and kept."""
-    if not path.exists():
-        print("measuring which test covers what ...", file=sys.stderr, flush=True)
-        measured = {room: warm.measure(tests) for room, tests in TESTS.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(measured), encoding="utf-8")
-    cover: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """Return, for each test file, which of its tests cover a line, and their CPU seconds; measured once, and kept."""
+    cover: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for tests in [tests for room in TESTS.values() for tests in room if tests not in cover]:
+        print(f"measuring what {tests} covers ...", file=sys.stderr, flush=True)
+        cover[tests] = warm.measure([tests])
+        path.write_text(json.dumps(cover), encoding="utf-8")
     return cover
 
 
 def _tests_for(cover: dict[str, Any], mutant: Mutant, seconds: float) -> list[str]:
-    room = cover["rules" if "/rules/" in mutant.file else "wire"]
-    times = room["seconds"]
-    lines = room["lines"].get(mutant.file, {})
-    names = {name for line in range(mutant.line, mutant.end + 1) for name in lines.get(str(line), ())}
-    # Lines that run as the module is imported belong to no test: then all tests of the file's own name come first.
-    fit = [name for name in names if name in times]
-    if not fit:
-        fit = [name for names in lines.values() for name in names if name in times]
+    files = [cover[tests] for tests in TESTS["rules" if "/rules/" in mutant.file else "wire"]]
+    times: dict[str, float] = {name: seconds for file in files for name, seconds in file["seconds"].items()}
+    lines = [file["lines"].get(mutant.file, {}) for file in files]
+    within = [str(line) for line in range(mutant.line, mutant.end + 1)]
+    fit = [name for each in lines for line in within for name in each.get(line, ())]
+    if not fit:  # It runs as the module is imported, which is no test's doing: every test of the module may notice.
+        fit = [name for each in lines for names in each.values() for name in names]
     own = f"test_{Path(mutant.file).stem}"
-    ranked = sorted(set(fit), key=lambda name: (own not in name and times[name] > 1, times[name], name))
+    ranked = sorted(
+        {name for name in fit if name in times},
+        key=lambda name: (own not in name and times[name] > 1, times[name], name),
+    )
     chosen: list[str] = []
     spent = 0.0
     for name in ranked:

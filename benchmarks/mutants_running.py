@@ -81,7 +81,7 @@ class Warm:
 
         code, text = self._forked(inside, cpu=3600, wall=36_000)[:2]
         measured: dict[str, Any] = json.loads(text or "{}")
-        if code != 0:
+        if code not in (0, 5):  # 5: all of them are slow, or skipped
             raise ValueError(f"these tests must pass before anything is changed: {measured.get('failed', tests)}")
         return measured
 
