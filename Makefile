@@ -47,6 +47,8 @@ imports: $(VENV)/.dev
 
 # Two processes, each with one thread for arithmetic; the tests of a file stay together.
 unit: $(VENV)/.dev peers
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		echo "There is no Chromium: the tests of the live page in a browser are left out (apt-get install chromium)." >&2
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 coverage: $(VENV)/.dev  ## branches of rules, network and peer that their tests take; fails under 95 %
@@ -86,6 +88,9 @@ $(VENV)/.field: benchmarks/flower.txt benchmarks/p2pfl.txt $(VENV)/.dev
 
 bench: peers field  ## ours beside the field, in ten minutes; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/suite.py --page docs/benchmarks.md
+
+pictures: $(VENV)/.dev  ## of the live page, for docs/; needs Chromium
+	OMP_NUM_THREADS=1 $(BIN)/python docs/make_pictures.py
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .
