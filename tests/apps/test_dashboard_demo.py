@@ -7,8 +7,8 @@ import pytest
 
 from bristle.apps.dashboard_demo import DemoBoard
 from bristle.apps.demo import Demo
+from bristle.apps.demo_events import Connected, Finished, Step
 from bristle.apps.demo_tally import Tally
-from bristle.apps.demo_worker import Connected, Finished, Step
 from bristle.peer.record import Heard
 from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
 from bristle.rules.decision import Reason

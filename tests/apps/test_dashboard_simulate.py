@@ -13,7 +13,8 @@ from bristle import attacks, rules
 from bristle.apps.dashboard_feed import Feed
 from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.cli import main
-from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState, Snapshot
+from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
+from bristle.report.snapshot_reading import read_snapshot
 from bristle.rules import Decision
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario, Watch, run
@@ -77,7 +78,7 @@ def test_it_shows_what_was_decided() -> None:
     assert found.oracle > 0.7
     sent = found.members[0].bytes_out
     assert found.members[0].bytes_in == sent, "everybody hears and is heard by seven others in every iteration"
-    assert Snapshot.from_dict(json.loads(json.dumps(found.to_dict()))).to_dict() == found.to_dict()
+    assert read_snapshot(json.loads(json.dumps(found.to_dict()))).to_dict() == found.to_dict()
 
 
 def test_refusals_are_counted_by_kind() -> None:
@@ -159,7 +160,7 @@ def test_the_last_row_keeps_decisions_on_request(
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [10, 12]
     assert "snapshot" not in rows[0]
-    kept = Snapshot.from_dict(rows[1]["snapshot"])
+    kept = read_snapshot(rows[1]["snapshot"])
     assert kept.state is RunState.ENDED
     assert len(kept.judgements) == 3
     assert kept.history[-1][1] == rows[1]["accuracy_mean"]

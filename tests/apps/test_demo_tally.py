@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bristle.apps.demo import Demo
+from bristle.apps.demo_events import Finished, Step
 from bristle.apps.demo_tally import Tally
-from bristle.apps.demo_worker import Finished, Step
 from bristle.peer.record import Heard
 
 MEMBERS = {"aa": 0, "bb": 1, "cc": 2}

@@ -24,6 +24,7 @@ from bristle.report.snapshot import (
     room_for,
     thinned,
 )
+from bristle.report.snapshot_reading import read_snapshot
 from bristle.rules.decision import Reason
 
 
@@ -74,7 +75,7 @@ def snapshot(members: int = 3, classes: int = 4, *, seed: int = 0) -> Snapshot:
 def test_it_comes_back_from_json(members: int, classes: int, seed: int) -> None:
     first = snapshot(members, classes, seed=seed)
     text = json.dumps(first.to_dict(), allow_nan=False)
-    again = Snapshot.from_dict(json.loads(text))
+    again = read_snapshot(json.loads(text))
     assert again.to_dict() == first.to_dict()
     assert again.members == first.members
     np.testing.assert_allclose(again.judgements[0].weights, first.judgements[0].weights, atol=1e-5)
@@ -96,7 +97,7 @@ def test_of_many_classes_the_first_are_told() -> None:
     assert len(fields["classes"]) == MOST_CLASSES
     assert fields["classes_left_out"] == 50
     assert fields["members"][0]["holds"] == [0], "a class that is not shown is not named"
-    assert Snapshot.from_dict(fields).judgements[0].weights.shape == (2, MOST_CLASSES)
+    assert read_snapshot(fields).judgements[0].weights.shape == (2, MOST_CLASSES)
 
 
 @given(st.integers(0, 5000))
@@ -124,18 +125,18 @@ def test_thinned_points_are_few_and_end_with_the_last(count: int) -> None:
 )
 def test_what_is_no_snapshot_is_refused(damage: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Snapshot.from_dict({**snapshot().to_dict(), **damage})
+        read_snapshot({**snapshot().to_dict(), **damage})
 
 
 def test_what_lacks_a_part_is_refused() -> None:
     fields = snapshot().to_dict()
     for name in fields:
         with pytest.raises(ValueError, match="cannot be read"):
-            Snapshot.from_dict({key: value for key, value in fields.items() if key != name})
+            read_snapshot({key: value for key, value in fields.items() if key != name})
 
 
 def test_too_many_members_are_refused() -> None:
     first = snapshot()
     many = replace(first, members=first.members * MOST_MEMBERS)
     with pytest.raises(ValueError, match="at most"):
-        Snapshot.from_dict(many.to_dict())
+        read_snapshot(many.to_dict())

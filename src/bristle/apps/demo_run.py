@@ -14,7 +14,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from bristle.apps.demo import Demo
-from bristle.apps.demo_worker import Command, Event, Failed, Finished, Listening, Met, Step, relay, work
+from bristle.apps.demo_events import Command, Event, Failed, Finished, Listening, Met, Step
+from bristle.apps.demo_worker import relay, work
 
 STOPPING = 10.0
 """Seconds that a process has to stop by itself."""

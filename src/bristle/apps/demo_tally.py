@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.apps.demo import FIGURE, ROW_EVERY, Demo, Row
-from bristle.apps.demo_worker import Connected, Finished, Step
+from bristle.apps.demo_events import Connected, Finished, Step
 from bristle.peer.record import Heard
 
 RECENT = 5

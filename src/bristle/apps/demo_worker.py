@@ -7,18 +7,16 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from bristle import Peer, attacks, rules
 from bristle.apps.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
 from bristle.apps.demo_attackers import Attackers
+from bristle.apps.demo_events import Address, Command, Connected, Failed, Finished, Listening, Met, Step
 from bristle.apps.demo_relay import Relay
 from bristle.arrays import to_numpy
 from bristle.learning.samples import Samples as Held
@@ -26,82 +24,13 @@ from bristle.network import Group, Identity, Limits
 from bristle.network.service_pace import Pace
 from bristle.network.service_turn import Turn
 from bristle.peer.grouping import Grouping
-from bristle.peer.record import Heard
 from bristle.peer.step import Samples
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import IDENTITY, STORE, make_private
 from bristle.simulation.population import Population, populate
 
-Address = tuple[str, int]
 MEETING = 20.0
 """Seconds that all have to find each other; then they learn with whom they have found."""
-
-
-@dataclass(frozen=True)
-class Listening:
-    """The first peer, or the relay, is there: whom each member is told of."""
-
-    known: Mapping[int, tuple[Address, ...]]
-
-
-@dataclass(frozen=True)
-class Met:
-    """All members of a process have found the others, or as many as they could: neighbours of each, and attackers."""
-
-    neighbours: Mapping[int, int]
-    addresses: Mapping[int, Address]
-    key_ids: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Connected:
-    """What a benign peer has received and refused since the start, and the key ids of its neighbours."""
-
-    bytes_in: int
-    refused: Mapping[str, int]
-    neighbours: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One iteration of a benign peer; weights [heard, classes] are the share of each row that came from each."""
-
-    peer: int
-    iteration: int
-    at: float
-    accuracy: float | None
-    heard: tuple[Heard, ...]
-    bytes_out: int | None
-    weights: npt.NDArray[np.float32] | None = None
-    connected: Connected | None = None
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A benign peer has done all its iterations."""
-
-    peer: int
-    bytes_out: int
-    bytes_in: int
-    retransmissions: int
-    heads_in: int
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A process could not go on."""
-
-    why: str
-
-
-Event = Listening | Met | Step | Finished | Failed
-
-
-class Command(StrEnum):
-    """What a process is told, besides where others listen."""
-
-    GO = "go"
-    STOP = "stop"
 
 
 def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:

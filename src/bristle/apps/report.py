@@ -17,7 +17,7 @@ from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
 from bristle.report.live_page import recorded_page
 from bristle.report.recorded_runs import recorded_runs
-from bristle.report.snapshot import Snapshot
+from bristle.report.snapshot_reading import read_snapshot
 
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         try:
             check_row(row)
             if row.get("snapshot") is not None:
-                row["snapshot"] = Snapshot.from_dict(row["snapshot"]).to_dict()
+                row["snapshot"] = read_snapshot(row["snapshot"]).to_dict()
         except ValueError as error:
             raise ValueError(f"{path} line {number}: {error}") from error
         yield row

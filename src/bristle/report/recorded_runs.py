@@ -8,6 +8,7 @@ from typing import Any
 
 from bristle.report.from_rows import SETTING, Setting, check_row
 from bristle.report.snapshot import RunState, Snapshot
+from bristle.report.snapshot_reading import read_snapshot
 from bristle.report.style import REFERENCES
 
 Row = Mapping[str, Any]
@@ -42,7 +43,7 @@ def _run(
     rows = sorted(rows, key=lambda row: row["iteration"])
     kept = [row["snapshot"] for row in rows if row.get("snapshot") is not None]
     if kept:
-        return Snapshot.from_dict(kept[-1])
+        return read_snapshot(kept[-1])
     last = rows[-1]["iteration"]
     known = Snapshot(
         title=figure,
