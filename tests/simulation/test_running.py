@@ -160,5 +160,6 @@ def test_a_picture(data: FeatureData, tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "bristle.simulation.notebook_figure", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "bristle\[plots\]"'):
         Results().plot()

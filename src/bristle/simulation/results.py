@@ -38,13 +38,13 @@ class Results:
     def plot(self, *, title: str | None = None) -> Figure:
         """Draw accuracy over iterations, a line per rule, attack and seed, shaded down to the worst peer.
 
-        Returns the figure: `results.plot().savefig("accuracy.svg")`. Needs matplotlib.
+        Returns the figure, which a notebook shows: `results.plot().savefig("accuracy.svg")` keeps it. Needs matplotlib.
         """
         try:
-            from matplotlib.figure import Figure  # noqa: PLC0415
+            from bristle.simulation.notebook_figure import NotebookFigure  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError('plotting needs matplotlib: pip install "bristle[plots]"') from error
-        figure = Figure(figsize=(6, 4), layout="constrained")
+        figure = NotebookFigure(figsize=(6, 4), layout="constrained")
         axes = figure.add_subplot(
             xlabel="iteration", ylabel="accuracy", ylim=(0, 1), title=title or "Mean of the benign peers, and the worst"
         )
