@@ -160,6 +160,32 @@ def test_memory_for_heads_is_bounded(virtual: Networks, group: Group) -> None:
     assert honest.tally.refused[Refusal.TOO_SLOW] == 2
 
 
+def test_heads_that_wait_are_few_however_many_senders_there_were(
+    virtual: Networks, group: Group, head_of: Heads
+) -> None:
+    network = virtual()
+    limits = Limits(neighbours=3, loopback_datagram=1232, handshake_rate=1000.0)
+    resting = network.add(group, port=1, limits=limits)
+    friend = network.add(group, port=2)
+    friend.name(("127.0.0.1", 1), network.now)
+    for port in range(10, 30):
+        passing = network.add(group, port=port)
+        passing.name(("127.0.0.1", 1), network.now)
+        network.run(5, lambda passing=passing: bool(passing.membership.links))
+        passing.share(head_of(group, port), iteration=port, now=network.now)
+        network.run(0.5)
+        friend.share(head_of(group), iteration=port, now=network.now)
+        network.run(0.5)
+        passing.leave()
+        network.remove(("127.0.0.1", port))
+        network.run(1.0)
+    assert resting.tally.refused[Refusal.NO_MEMORY] > 5
+    waiting = resting.take()
+    assert len(waiting) == 6
+    # Who is still there has lost nothing.
+    assert [one.iteration for one in waiting if one.sender == friend.membership._identity.key_id] == [29]
+
+
 def test_pieces_without_a_manifest_are_few(virtual: Networks, group: Group) -> None:
     network = virtual()
     honest, liar = network.mesh(2, group)

@@ -1,0 +1,51 @@
+"""Every test that the security page names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+
+
+def test_promises_name_tests() -> None:
+    promises = [line for line in PAGE.splitlines() if line.startswith("| ") and "`tests/" in line]
+    assert len(promises) >= 20
+    # All that looks like a test is one that is looked for.
+    assert PAGE.count("::test_") == len(re.findall(r"`tests/[\w/]+\.py::test_\w+`", PAGE))
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED)
+def test_is_there(file: str, name: str) -> None:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    from bristle.network import Limits
+    from bristle.network.endpoint import AT_A_LOOK, NOW_AND_THEN
+    from bristle.network.inbox import WAITING
+    from bristle.network.membership import MOST_GUESTS
+    from bristle.network.places import BARRED_FOR, MOST_BARRED
+
+    limits = Limits()
+    for said in (
+        f"{limits.handshake_rate:.0f} a second (100 from 256",
+        f"joins {limits.handshake_rate:.0f}, a host {4 * limits.handshake_rate:.0f}",
+        f"{limits.manifest_rate:.0f} manifests a second; messages for nothing {limits.nuisance_rate:.0f}",
+        f"handshakes {100 * limits.handshake_rate:.0f}, joins {8 * limits.handshake_rate:.0f}, "
+        f"manifests {16 * limits.manifest_rate:.0f} a second",
+        f"{AT_A_LOOK} datagrams every {1000 * NOW_AND_THEN:.0f} ms",
+        f"{limits.memory >> 20} MiB of heads coming in",
+        f"{MOST_GUESTS} guests; {limits.contacts} addresses; {MOST_BARRED} barred keys",
+        f"{limits.sender_rate / 1e6:.0f} MB/s in",
+        f"{limits.receive_rate / 1e6:.0f} MB/s in, half",
+        f"{limits.send_rate / 1e6} MB/s out",
+    ):
+        assert said in PAGE, said
+    assert (WAITING, BARRED_FOR) == (2, 60.0)
