@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -80,9 +81,9 @@ class Setting:
     rate: float = 10_000.0
     identities: int = 200
     neighbours: int = 3
-    interval: float = 0.1
-    seconds: float = 2.5
-    repeats: int = 6
+    interval: float = 0.2
+    seconds: float = 3.0
+    repeats: int = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,10 @@ async def learn(folder: str, members: list[int], known: list[Address], interval:
         rounds.append((time.monotonic(), sum(sender in honest for sender in turn.senders)))
 
     def commanded() -> None:
-        command = pipe.recv()
+        try:
+            command = pipe.recv()
+        except EOFError:  # Whoever started this is gone.
+            command = None
         if command == "rounds":
             status = peers[0].status()
             counters = {name: count for name, count in status.counters.items() if name.startswith("refused.")}
@@ -364,6 +368,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=Setting.repeats, help="floods that are counted")
     parser.add_argument("--json", type=Path, help="add a row for every kind to this file")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that the other processes end, too.
     if unknown := set(options.kinds) - set(UNSIGNED + SIGNED):
         parser.error(f"there is no flood {', '.join(sorted(unknown))}; choose from {', '.join(UNSIGNED + SIGNED)}")
     chosen = {name: value for name, value in vars(options).items() if name not in ("kinds", "json")}

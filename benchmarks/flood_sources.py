@@ -165,7 +165,7 @@ def generate(group: Group, victim: Address, pipe: Connection, *, kind: str, rate
     flood = Flood(kind, crowd, group, rng)
     busy = 0.0
     pipe.send("ready")
-    while (command := pipe.recv()) is not None:
+    while (command := _command(pipe)) is not None:
         what, seconds = command
         if what == "join":
             pipe.send(_join(crowd, victim, seconds))
@@ -175,6 +175,15 @@ def generate(group: Group, victim: Address, pipe: Connection, *, kind: str, rate
         else:
             _burn(busy, seconds)
             pipe.send((0, busy))
+
+
+def _command(pipe: Connection) -> tuple[str, float] | None:
+    """Return what to do next; None: nothing more, or nobody is left to say so."""
+    try:
+        command: tuple[str, float] | None = pipe.recv()
+    except EOFError:
+        return None
+    return command
 
 
 def _join(crowd: list[Source], victim: Address, seconds: float) -> int:
