@@ -15,8 +15,10 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from bristle.apps.status import get_status
 from bristle.cli import app
+from bristle.peer.grouping import Grouping
 from bristle.peer.status import read_status
-from bristle.peer.store_files import ENDPOINT
+from bristle.peer.store import PeerStore
+from bristle.peer.store_files import ENDPOINT, STORE, TryAgainError
 from fault_peers import Fleet, damage, fill, small_disk, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and mounts are Unix's")]
@@ -63,6 +65,23 @@ def test_a_full_disk_is_told_and_left_behind(fleet: Fleet, tmp_path: Path) -> No
         again = fleet.start("full", *words, home=folder / "peer", rows=folder / "rows.jsonl")
         assert again.event("listening")["iteration"] == full.stored().iteration
         again.kill()
+
+
+def test_a_store_on_a_full_disk_is_not_damaged(tmp_path: Path) -> None:
+    group = Grouping(application="digits", backbone="ab" * 32, classes=("a", "b"), features=4)
+    with ExitStack() as exits:
+        try:
+            folder = exits.enter_context(small_disk(tmp_path / "disk", mebibytes=1))
+        except PermissionError as error:
+            pytest.skip(str(error))
+        path = folder / STORE
+        PeerStore(path, identity="01" * 20, grouping=group).close()
+        filler = fill(folder)
+        with pytest.raises(TryAgainError, match=r"cannot be opened.*free space"):
+            PeerStore(path, identity="01" * 20, grouping=group)
+        assert path.exists()
+        filler.unlink()
+        PeerStore(path, identity="01" * 20, grouping=group).close()
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["file", "log"])
