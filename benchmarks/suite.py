@@ -3,7 +3,8 @@
     make bench            (or: python benchmarks/suite.py [--quick] [--only rounds,field] [--page docs/benchmarks.md])
 
 Every part is a script of its own, run one after another; what it prints goes between the markers of the page, with the
-command that made it. A part that fails is named, and the others go on.
+command that made it. A part that fails is named, and the others go on. Results are kept in a folder, so that some
+parts can be run again while the page shows the others as they were.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -95,22 +95,32 @@ def machine() -> str:
     )
 
 
-def run(part: Part, folder: Path, quick: bool) -> tuple[str, list[Row], str]:
-    """Run a part; return what it printed, its rows, and what went wrong."""
-    rows = folder / f"{part.name}.json"
+def run(part: Part, keep: Path, quick: bool) -> str:
+    """Run a part and keep what it gave; return what went wrong."""
+    rows, result = keep / f"{part.name}.rows.json", keep / f"{part.name}.json"
+    result.unlink(missing_ok=True)
     words = [sys.executable, str(ROOT / "benchmarks" / part.script), *(["--quick"] if quick else [])]
     if part.page:
-        words += ["--out", str(folder / f"{part.name}.md" if quick else ROOT / part.page)]
+        words += ["--out", str(keep / f"{part.name}.md" if quick else ROOT / part.page)]
     else:
         words += ["--json", str(rows)]
-        words += [str(folder / Path(word).name) if quick and word.startswith("docs/") else word for word in part.words]
+        words += [str(keep / Path(word).name) if quick and word.startswith("docs/") else word for word in part.words]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     if part.threads:
         environment["OMP_NUM_THREADS"] = part.threads
+    before, began = os.getloadavg()[0], time.monotonic()
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT, env=environment)
     if done.returncode:
-        return "", [], f"{part.script} ended with {done.returncode}"
-    return done.stdout.strip(), json.loads(rows.read_text()) if rows.exists() else [], ""
+        return f"{part.script} ended with {done.returncode}"
+    found = {
+        "text": done.stdout.strip(),
+        "rows": json.loads(rows.read_text(encoding="utf-8")) if rows.exists() else [],
+        "load": [before, os.getloadavg()[0]],
+        "seconds": time.monotonic() - began,
+    }
+    rows.unlink(missing_ok=True)
+    result.write_text(json.dumps(found), encoding="utf-8")
+    return ""
 
 
 def of_rules(text: str) -> list[str]:
@@ -221,38 +231,40 @@ def write(page: Path, text: str) -> None:
     new.replace(page)
 
 
-def report(parts: tuple[Part, ...], folder: Path, quick: bool) -> tuple[str, list[str]]:
-    """Run the parts; return the results as Markdown, and what failed."""
-    sections, summary, failed = list[str](), list[str](), list[str]()
-    began, load = time.monotonic(), os.getloadavg()[0]
-    for part in parts:
-        at = time.monotonic()
-        print(f"{part.title} ({part.script}) ...", file=sys.stderr, flush=True)
-        text, rows, wrong = run(part, folder, quick)
-        print(f"  {wrong or 'done'} after {time.monotonic() - at:.0f} s", file=sys.stderr, flush=True)
-        if wrong:
-            failed.append(wrong)
+def report(keep: Path) -> str:
+    """Return what is kept as Markdown: one table of ratios, then the parts."""
+    sections, summary = list[str](), list[str]()
+    for part in PARTS:
+        result = keep / f"{part.name}.json"
+        if not result.exists():
             continue
+        found = json.loads(result.read_text(encoding="utf-8"))
+        text, rows = found["text"], found["rows"]
         if part.name == "rules":
             summary += of_rules(text)
         elif part.name == "receivers":
             summary += of_receivers(text)
         elif rows:
             summary += SUMMARIES[part.name](rows)
-        sections += [f"### {part.title}", "", f"{part.about} Made by `{part.command}`.", ""]
+        before, after = found["load"]
+        sections += [f"### {part.title}", "", part.about, ""]
         sections += [f"[The tables]({Path(part.page).name}).", ""] if part.page else [text, ""]
         if part.words:
             sections += [f"![{part.title}]({Path(part.words[-1]).name})", ""]
+        sections += [
+            f"Made by `{part.command}`, in {found['seconds']:.0f} s; the system's load was {before:.1f} before and "
+            f"{after:.1f} after (2 would be a busy machine).",
+            "",
+        ]
     head = [
-        f"{machine()}. The system's load was {load:.1f} before and {os.getloadavg()[0]:.1f} after, which took "
-        f"{(time.monotonic() - began) / 60:.0f} minutes; 2 would be a busy machine. Made by `make bench`.",
+        f"{machine()}. Made by `make bench`, which runs the commands below one after another.",
         "",
         "| what | compared with | theirs / ours: middle (range) | ahead |",
         "|---|---|---|---|",
         *summary,
         "",
     ]
-    return "\n".join([*head, *sections]).strip(), failed
+    return "\n".join([*head, *sections]).strip()
 
 
 def main() -> None:
@@ -260,13 +272,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="as small as it goes, to see that it works")
     parser.add_argument("--only", default="", help=f"some parts: {','.join(part.name for part in PARTS)}")
     parser.add_argument("--page", type=Path, help="put the results between this page's markers")
+    parser.add_argument("--keep", type=Path, default=ROOT / "out" / "benchmarks", help="where results are kept")
+    parser.add_argument("--tables", action="store_true", help="measure nothing; make the page of what is kept")
     options = parser.parse_args()
     wanted = [name for name in options.only.split(",") if name]
     if unknown := set(wanted) - {part.name for part in PARTS}:
         parser.error(f"there is no part {', '.join(unknown)}; choose from {', '.join(part.name for part in PARTS)}")
-    parts = tuple(part for part in PARTS if not wanted or part.name in wanted)
-    with tempfile.TemporaryDirectory() as folder:
-        text, failed = report(parts, Path(folder), options.quick)
+    options.keep.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for part in PARTS:
+        if options.tables or (wanted and part.name not in wanted):
+            continue
+        print(f"{part.title} ({part.script}) ...", file=sys.stderr, flush=True)
+        if wrong := run(part, options.keep, options.quick):
+            print(f"  {wrong}", file=sys.stderr, flush=True)
+            failed.append(wrong)
+    text = report(options.keep)
     print(text)
     if options.page:
         write(options.page, text)
