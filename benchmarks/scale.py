@@ -81,6 +81,7 @@ def made_up(classes: int, features: int) -> FeatureData:
 
 def world_of(nodes: int, *, k: int = 10, classes: int = 10, **options: Any) -> Scenario:
     """Return a world of so many nodes, 30 % of them label flippers, each hearing k random others."""
+    nodes = max(nodes, 30)  # Fewer, where all is made smaller, would be too few for ten neighbours.
     attackers = round(FLIPPERS * nodes)
     settings = {
         "peers": nodes - attackers,

@@ -56,7 +56,7 @@ class Fused:
     def outputs(self, pool: Array, index: Array, table: Array, rows: Array, classes: int) -> Array:
         """Return <table[rows], pool[index]> [B, T, n, C]; `pool` [P, F], `index` [B, n], `rows` [B, T]."""
         (batch, heads), samples, features = index.shape, rows.shape[1], table.shape[1]
-        out = table.new_empty((batch, samples, heads, classes), dtype=_float32(table))
+        out = table.new_empty((batch, samples, heads, classes), dtype=_float32())
         narrow = table.element_size() == 2
         tile = min(128, _power(heads * classes))
         grid = (batch, -(-heads * classes // tile))
@@ -65,6 +65,16 @@ class Fused:
             SAMPLES=_power(samples), ROWS=tile, DEPTH=64 if narrow else 32, PRECISION="ieee" if narrow else "tf32x3",
             num_warps=4, num_stages=4,
         )  # fmt: skip
+        return out
+
+    def predictions(self, outputs: Array) -> Array:
+        """Return the class with the largest of the `outputs` [B, T, n, C]: [B, n, T]."""
+        batch, samples, heads, classes = outputs.shape
+        out = outputs.new_empty((batch, heads, samples), dtype=_int64())
+        rows, block = batch * samples * heads, 128
+        self._kernels.best_kernel[(-(-rows // block),)](
+            outputs, out, rows, heads, samples, classes, ROWS=block, CLASSES=_power(classes, 1), num_warps=4
+        )
         return out
 
     def combine(self, own: Array, pool: Array, index: Array, weights: Array, classes: int) -> Array:
@@ -79,6 +89,19 @@ class Fused:
             MODELS=models, DEPTH=_power(features), num_warps=2,
         )  # fmt: skip
         return out
+
+    def batches(self, draws: Array, labels: Array, index: Array, size: int) -> tuple[Array, Array, Array]:
+        """Pick mini-batches of the samples with the smallest `draws` [B, S]: labels, rows and shares [B, size]."""
+        peers, samples = labels.shape
+        batch_labels, batch_rows = labels.new_full((peers, size), -1), index.new_zeros((peers, size))
+        shares = draws.new_zeros((peers, size))
+        width = _power(samples, 1)
+        block = max(1, min(64, 8192 // width**2))
+        self._kernels.batch_kernel[(-(-peers // block),)](
+            draws, labels, index, batch_labels, batch_rows, shares, peers, samples, size,
+            PEERS=block, SAMPLES=width, num_warps=4,
+        )  # fmt: skip
+        return batch_labels, batch_rows, shares
 
     def train(
         self,
@@ -113,7 +136,13 @@ def _power(number: int, least: int = 16) -> int:
     return max(least, 1 << (int(number) - 1).bit_length())
 
 
-def _float32(like: Array) -> Any:
+def _float32() -> Any:
     import torch  # noqa: PLC0415
 
-    return torch.float32 if like.dtype != torch.float64 else torch.float64
+    return torch.float32
+
+
+def _int64() -> Any:
+    import torch  # noqa: PLC0415
+
+    return torch.int64

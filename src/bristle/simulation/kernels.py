@@ -48,6 +48,27 @@ def outputs_kernel(
 
 
 @triton.jit
+def best_kernel(
+    outputs,
+    out,
+    rows,
+    heads: tl.constexpr,
+    samples: tl.constexpr,
+    classes: tl.constexpr,
+    ROWS: tl.constexpr,
+    CLASSES: tl.constexpr,
+):
+    """out[b, m, t] = argmax over c of outputs[b, t, m, c], the lowest among equals: one program for ROWS of (b, t, m)."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    number = tl.arange(0, CLASSES)
+    there = (row < rows)[:, None] & (number < classes)[None, :]
+    values = tl.load(outputs + row[:, None] * classes + number[None, :], mask=there, other=float("-inf"))
+    best = tl.argmax(values, axis=1, tie_break_left=True).to(tl.int64)
+    head, sample, receiver = row % heads, (row // heads) % samples, row // (heads * samples)
+    tl.store(out + (receiver * heads + head) * samples + sample, best, mask=row < rows)
+
+
+@triton.jit
 def combine_kernel(
     own,
     pool,
@@ -77,6 +98,42 @@ def combine_kernel(
         weight = tl.zeros((DEPTH,), dtype=tl.float32) + weight
         total += weight * tl.load(at, mask=real & (weight != 0), other=0.0).to(tl.float32)
     tl.store(out + row * features + column, total, mask=real)
+
+
+@triton.jit
+def batch_kernel(
+    draws,
+    labels,
+    index,
+    batch_labels,
+    batch_rows,
+    shares,
+    peers,
+    samples: tl.constexpr,
+    size: tl.constexpr,
+    PEERS: tl.constexpr,
+    SAMPLES: tl.constexpr,
+):
+    """Pick the mini-batches: of each peer's real samples the `size` with the smallest draws, in their order.
+
+    What is written to is full of -1, 0 and 0 before.
+    """
+    peer = tl.program_id(0).to(tl.int64) * PEERS + tl.arange(0, PEERS)
+    place = tl.arange(0, SAMPLES)
+    there = (peer < peers)[:, None] & (place < samples)[None, :]
+    at = peer[:, None] * samples + place[None, :]
+    label = tl.load(labels + at, mask=there, other=-1)
+    key = tl.where(label >= 0, tl.load(draws + at, mask=there, other=2.0), 2.0)
+    one, other = key[:, :, None], key[:, None, :]
+    first = (place[None, :] < place[:, None])[None, :, :]
+    rank = tl.sum(((other < one) | ((other == one) & first)).to(tl.int32), axis=2)
+    chosen = (label >= 0) & (rank < size)
+    where = tl.sum((chosen[:, None, :] & first).to(tl.int32), axis=2)
+    count = tl.sum(chosen.to(tl.float32), axis=1)
+    target = peer[:, None] * size + where
+    tl.store(batch_labels + target, label, mask=chosen)
+    tl.store(batch_rows + target, tl.load(index + at, mask=chosen, other=0), mask=chosen)
+    tl.store(shares + target, (1 / count)[:, None] + tl.zeros((PEERS, SAMPLES), dtype=tl.float32), mask=chosen)
 
 
 @triton.jit

@@ -281,22 +281,21 @@ class LargeWorld:
     def _train(self, head: Array, part: slice, held: Samples, ids: Array, trained: Array, *, level: bool) -> None:
         """Train integrated heads [B, C, D] and put them in their places; with `level`, on rows about their means."""
         settings, precision, torch = self.scenario.training, self.scenario.precision, self._torch
-        chosen = _smallest(self._draws(0, ids, held.labels.shape[1]), held.labels >= 0, settings.batch)
         assert held.index is not None
+        draws = self._draws(0, ids, held.labels.shape[1])
         if self._previous is not None and part.stop <= self._peers:
             head = mean_shift(head) if level else head
             self._previous[part], level = head.reshape(head.shape[0], -1), False
         if self._fused is not None:
-            labels, rows = _picked(held.labels, chosen, settings.batch, -1), _picked(held.index, chosen, settings.batch, 0)
-            real = (labels >= 0).to(torch.float32)
-            shares = real / real.sum(dim=1, keepdim=True).clamp(min=1)
-            self._steps[part] += chosen.any(dim=1)
+            labels, rows, shares = self._fused.batches(draws, held.labels, held.index, settings.batch)
+            self._steps[part] += (held.labels >= 0).any(dim=1)
             pace = paces(namespace(head), self._steps[part].clamp(min=1), torch.float32, settings)
             batches = Batches(self.data.train, rows, labels, shares, trained)
             moments = Moments(self._first[part], self._second[part], precision.moments != "same")
             self._fused.train(head, self.nodes_heads[part], moments, batches, pace, settings, level=level)
             return
         head = mean_shift(head) if level else head
+        chosen = _smallest(draws, held.labels >= 0, settings.batch)
         kept = HeadState(head, self._first[part], self._second[part], self._steps[part])
         batch = Batch(held.labels.where(chosen, -1), self.data.train, held.index.clamp(min=0))
         after = precision.narrowed(head_step(precision.widened(kept), batch, trained, settings, donate=False))
@@ -331,12 +330,6 @@ def _smallest(draws: Array, real: Array, size: int) -> Array:
     place = xp.arange(draws.shape[1], device=draws.device)
     tied = (keys[:, None, :] == keys[:, :, None]) & (place[None, :] < place[:, None])
     return real & ((before | tied).sum(dim=2) < size)
-
-
-def _picked(values: Array, chosen: Array, size: int, fill: int) -> Array:
-    """Return the chosen values [B, size] of each row, in their order; `fill` where there are fewer."""
-    place = (chosen.cumsum(dim=1) - 1).where(chosen, size)
-    return values.new_full((values.shape[0], size + 1), fill).scatter_(1, place, values)[:, :size].contiguous()
 
 
 def _part(samples: Samples, rows: range) -> Samples:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bristle.arrays import Array, namespace, take_rows
+from bristle.arrays.short_rows import has_kernels, order_on_device
 from bristle.learning.metrics import predict
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.simulation.fused import Fused
@@ -113,7 +114,8 @@ class SparseInbox(Inbox):
 
     def predictions(self, features: Any) -> Array:
         """Return the class that each head predicts, for samples that are rows of a table."""
-        return predict(self.own_logits(features)).permute(0, 2, 1)
+        outputs = self.own_logits(features)
+        return predict(outputs).permute(0, 2, 1) if self.fused is None else self.fused.predictions(outputs)
 
     def own_logits(self, features: TableRows) -> Array:
         """Return the outputs of all heads [B, T, n, C], own head first."""
@@ -129,8 +131,8 @@ class SparseInbox(Inbox):
         return SparseInbox(self.own, self.classes, self.pool, chosen, self.who, self.fused)
 
 
-# Up to so many values a row are ranked by comparing each with each, which a device does sooner than it sorts.
-COMPARED = 64
+# Rows of up to so many values are put in order by comparing each with each, which a device does sooner than it sorts.
+COMPARED = 32
 _NAMESPACES: dict[str, Any] = {}
 
 
@@ -138,7 +140,7 @@ def _prompt(xp: Any) -> Any:
     """Return a namespace that does two things otherwise than torch's own, because a device would wait for them.
 
     An array of one number is filled, not copied from the processor's memory: that would wait for all that the device
-    has been given to do, and a graph of work cannot be captured over it. And short rows are put in order by counting.
+    has been given to do, and a graph of work cannot be captured over it. And short rows are put in order by a kernel.
     """
     if xp.__name__ not in _NAMESPACES:
         filled, ordered = xp.asarray, xp.argsort
@@ -147,13 +149,8 @@ def _prompt(xp: Any) -> Any:
             return xp.full((), values, **options) if isinstance(values, int | float) else filled(values, **options)
 
         def argsort(values: Array, *, axis: int = -1, **options: Any) -> Array:
-            if axis != -1 or values.shape[-1] > COMPARED or options != {"stable": True}:
-                return ordered(values, axis=axis, **options)
-            place = xp.arange(values.shape[-1], device=values.device)
-            one, other = values[..., :, None], values[..., None, :]
-            earlier = (other < one) | ((other == one) & (place[None, :] < place[:, None]))
-            rank = earlier.sum(dim=-1)
-            return place.expand(values.shape).scatter(-1, rank, place.expand(values.shape))
+            short = axis == -1 and values.shape[-1] <= COMPARED and options == {"stable": True}
+            return order_on_device(values) if short and has_kernels(values) else ordered(values, axis=axis, **options)
 
         _NAMESPACES[xp.__name__] = SimpleNamespace(**{**vars(xp), "asarray": asarray, "argsort": argsort})
     return _NAMESPACES[xp.__name__]

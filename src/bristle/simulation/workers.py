@@ -133,12 +133,11 @@ class Territory:
         chosen, first = torch.as_tensor(np.concatenate(sent), device=device), len(local)
 
         def exchange(pool: Array) -> None:
-            # Gloo moves integers of any width through the processor's memory, and knows no bfloat16.
-            kind = torch.int16 if pool.element_size() == 2 else torch.int32
-            gives = pool[chosen].view(kind).cpu()
-            takes = torch.empty((sum(incoming), *pool.shape[1:]), dtype=kind)
+            # As bytes, through the processor's memory: gloo does not know every type of number.
+            gives = pool[chosen].view(torch.uint8).cpu()
+            takes = torch.empty((sum(incoming), *gives.shape[1:]), dtype=torch.uint8)
             distributed.all_to_all_single(takes, gives, incoming, outgoing)
-            pool[first:].view(kind).copy_(takes)
+            pool[first:].view(torch.uint8).copy_(takes)
 
         return exchange
 

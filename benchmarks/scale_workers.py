@@ -1,0 +1,89 @@
+"""One world split over several workers, by torch.distributed: is it the same, and how long does it take?
+
+    python benchmarks/scale_workers.py --out docs/scale/rows.jsonl                                # one worker
+    torchrun --nproc-per-node 2 benchmarks/scale_workers.py --out docs/scale/rows.jsonl           # two of them
+
+Every worker holds a part of the peers, and copies of the heads that these hear from others. `--device cuda` lets all
+workers of a machine share its first device unless there are more; heads go between them through the processor's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bristle.simulation import LargeWorld, Workers, on_device
+from bristle.simulation.large_measurement import evaluated_peers, measure_large
+from scale import NARROW, Precision, machine, mnist, peak_bytes, synchronised, world_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--narrow", action="store_true", help="keep moments and share heads in 16 bits")
+    parser.add_argument("--out", type=Path, help="add a row to this file")
+    options = parser.parse_args()
+    workers = Workers.join()
+    device = options.device
+    if device == "cuda" and torch.cuda.device_count() > 1:
+        device = f"cuda:{workers.rank % torch.cuda.device_count()}"
+    data = on_device(mnist(), device)
+    precision = NARROW if options.narrow else Precision()
+    scenario = world_of(options.nodes, iterations=options.iterations, precision=precision)
+    world = LargeWorld(scenario, data, workers=workers)
+    spent = []
+    given = None
+    for iteration in range(1, options.iterations + 1):
+        begin = synchronised(device)
+        given = world.advance(weigh=iteration == options.iterations)
+        spent.append(synchronised(device) - begin)
+    assert given is not None
+    chosen = evaluated_peers(scenario, 200)
+    measured = measure_large(world, given, peers=chosen)
+    heads = torch.zeros((len(chosen), *world.head_shape))
+    held = world.territory.own_peers
+    mine = np.flatnonzero((chosen >= held.start) & (chosen < held.stop))
+    heads[mine] = world.heads[torch.as_tensor(chosen[mine] - held.start, device=world.heads.device)].cpu()
+    heads = workers.add(heads)
+    slowest = float(max_of(workers, np.median(spent[1:-1])))
+    row = {
+        "what": "workers",
+        "workers": workers.size,
+        "nodes": options.nodes,
+        "iterations": options.iterations,
+        "shared": precision.shared,
+        "seconds_an_iteration": slowest,
+        "nodes_a_worker": world.territory.nodes,
+        "copies_a_worker": world.territory.halo,
+        "bytes_received_an_iteration": world.territory.halo * world.plan.heads * world.plan.shared_width // 4,
+        "planned_bytes": world.plan.total,
+        "peak_bytes": peak_bytes(device),
+        "accuracy": float(measured.accuracy.mean()),
+        "heads": hashlib.sha256(heads.numpy().tobytes()).hexdigest()[:16],
+        "threads": torch.get_num_threads(),
+        **machine(device),
+    }
+    if workers.rank == 0:
+        print(json.dumps(row), flush=True)
+        if options.out:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    workers.leave()
+
+
+def max_of(workers: Workers, value: float) -> float:
+    everyone = torch.zeros(workers.size, dtype=torch.float64)
+    everyone[workers.rank] = value
+    return float(workers.add(everyone).max())
+
+
+if __name__ == "__main__":
+    main()
