@@ -42,7 +42,7 @@ Edit = Callable[[ast.AST], ast.AST]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """One change: where it is, what kind it is, what was there and what takes its place."""
+    """One change: where and of what kind. `function`: in whose body; empty if it runs as the module is imported."""
 
     file: str
     module: str
@@ -51,6 +51,7 @@ class Mutant:
     kind: str
     place: int
     number: int
+    function: str = ""
 
     @property
     def name(self) -> str:
@@ -62,6 +63,7 @@ def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:
     """Yield all mutants of a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     left_alone = _left_alone(tree)
+    functions = _functions(tree)
     for place, node in enumerate(ast.walk(tree)):
         for number, (kind, _) in enumerate(_edits(node) if node not in left_alone else ()):
             yield Mutant(
@@ -72,6 +74,7 @@ def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:
                 kind=kind,
                 place=place,
                 number=number,
+                function=functions.get(node, ""),
             )
 
 
@@ -137,6 +140,25 @@ def _edits(node: ast.AST) -> Iterator[tuple[str, Edit]]:
         isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple)
     ):
         yield "deletion", lambda new: ast.Pass()
+
+
+def _functions(tree: ast.Module) -> dict[ast.AST, str]:
+    """Tell for every node in the body of a function whose it is; of nested functions the outermost counts."""
+    found: dict[ast.AST, str] = {}
+    names: list[str] = []
+
+    def look(node: ast.AST, path: tuple[str, ...]) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                names.append(".".join((*path, child.name)))
+                found.update((inside, names[-1]) for part in child.body for inside in ast.walk(part))
+            elif isinstance(child, ast.ClassDef):
+                look(child, (*path, child.name))
+            else:
+                look(child, path)
+
+    look(tree, ())
+    return {node: name for node, name in found.items() if names.count(name) == 1}
 
 
 def _left_alone(tree: ast.Module) -> set[ast.AST]:
