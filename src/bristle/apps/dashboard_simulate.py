@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ class SimulationBoard:
         self._judgements: dict[int, Judgement] = {}
         self._hears: dict[int, tuple[int, ...]] = {}
         self._iteration = 0
-        self._oracle: float | None = None
-        self._oracle_known = False
+        self._oracle: Future[float | None] | None = None
         self.show(RunState.STARTING)
 
     def wants_weights(self) -> bool:
@@ -92,14 +92,12 @@ class SimulationBoard:
     def show(self, state: RunState) -> None:
         """Show the world as it is."""
         if self.feed is not None:
-            self.feed.publish(lambda: self.snapshot(state))
+            self.feed.publish(lambda: self.snapshot(state, whole=state is RunState.ENDED and self._looked_at))
 
-    def snapshot(self, state: RunState) -> Snapshot:
-        """Return the world as it is; the oracle is trained when a snapshot is first asked for that is looked at."""
+    def snapshot(self, state: RunState, *, whole: bool = True) -> Snapshot:
+        """Return the world as it is; unless `whole`, without the oracle while that is still being trained."""
         scenario, place = self.scenario, {int(member): at for at, member in enumerate(self._shown)}
         attack = attack_name(scenario.attack) if scenario.attackers else "none"
-        if not self._oracle_known and (self.feed is None or self.feed.watched or state is RunState.ENDED):
-            self._oracle, self._oracle_known = oracle_of(self._population, self.data), True
         return Snapshot(
             title="Simulation",
             subtitle=_about(scenario, rule_name(scenario.rule), attack),
@@ -112,9 +110,21 @@ class SimulationBoard:
             judgements=tuple(self._judgements.values()),
             history=self.history,
             band="Mean of the benign peers on the test set; the band goes from the worst peer to the best.",
-            oracle=self._oracle,
+            oracle=self._oracle_accuracy(whole),
             left_out=scenario.peers + scenario.attackers - len(self._shown),
         )
+
+    @property
+    def _looked_at(self) -> bool:
+        return self.feed is not None and self.feed.watched
+
+    def _oracle_accuracy(self, whole: bool) -> float | None:
+        """Return what the oracle reaches; it is trained beside the run, once somebody looks."""
+        if self._oracle is None and (whole or self._looked_at):
+            beside = ThreadPoolExecutor(1, thread_name_prefix="bristle-oracle")
+            self._oracle = beside.submit(oracle_of, self._population, self.data)
+            beside.shutdown(wait=False)
+        return self._oracle.result() if self._oracle is not None and (whole or self._oracle.done()) else None
 
     def _member(self, member: int, place: dict[int, int]) -> Member:
         peers = self.scenario.peers
