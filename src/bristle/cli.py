@@ -330,7 +330,7 @@ def report(
     """Look at results: figures (PNG and SVG) and HTML pages that need nothing else, from any results files.
 
     report.html compares rules. run.html shows each run as its live page did: where the rows hold the last decisions
-    (`simulate --decisions`, `demo`), also who listened to whom, and why.
+    (`simulate --decisions`, `demo`, `peer`), also who listened to whom, and why.
 
     Runs with the same figure name, attack, numbers and classes share a panel; seeds are averaged, with a band.
     Needs matplotlib, which the extra named plots brings.
@@ -341,7 +341,8 @@ def report(
 
     with _interruptible("nothing is lost: run it again"):
         written = report_on(files, out=out, title=title)
-    print(f"{written[0]}, {written[1].name} and {len(written) - 2} figure files beside it")
+    figures = f", {written[1].name} and {len(written) - 2} figure files beside it" if len(written) > 1 else ""
+    print(f"{written[0]}{figures}")
 
 
 @app.command()

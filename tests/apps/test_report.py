@@ -80,3 +80,15 @@ def test_a_last_line_cut_short_is_left_out(
     assert run(monkeypatch, file, "--out", tmp_path / "out") == 0
     assert "line 2 was cut short and is left out" in capsys.readouterr().err
     assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_what_a_peer_wrote_is_a_results_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard = {"sender": "ab" * 20, "iteration": 2, "share": 0.5, "reason": "kept", "words": "kept"}
+    record = {"iteration": 3, "at": 1.0, "seconds": 0.1, "heard": [heard], "trained": True, "accuracy": None}
+    file = tmp_path / "peer.jsonl"
+    file.write_text(json.dumps({**record, "shared": True}) + "\n")
+    assert run(monkeypatch, file, "--out", tmp_path / "out") == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "run.html"), "no accuracy: nothing to compare"
+    assert "abababab" in (tmp_path / "out" / "run.html").read_text(encoding="utf-8")

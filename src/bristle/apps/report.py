@@ -16,7 +16,9 @@ from bristle.learning.files import write_atomically
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
 from bristle.report.live_page import recorded_page
+from bristle.report.peer_log import THIS_PEER, check_peer_record, is_peer_record, rows_of_peer, run_of_peer
 from bristle.report.recorded_runs import recorded_runs
+from bristle.report.snapshot import Snapshot
 from bristle.report.snapshot_reading import read_snapshot
 
 Row = dict[str, Any]
@@ -26,15 +28,31 @@ RUN = "run.html"
 
 
 def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> list[Path]:
-    """Write a report on the rows of JSON Lines files to a folder; return the paths that were written."""
-    rows = [row for path in paths for row in read_rows(path)]
+    """Write a report on the rows of JSON Lines files to a folder; return the paths that were written, pages first.
+
+    What `bristle peer --json` wrote is a results file too. Without any accuracy in it there is nothing to compare, and
+    the page of the run is all.
+    """
+    rows: list[Row] = []
+    peers: list[Snapshot] = []
+    for path in paths:
+        found = list(read_rows(path))
+        records = [row for row in found if is_peer_record(row)]
+        rows += [row for row in found if not is_peer_record(row)]
+        if records:
+            peers.append(run_of_peer(records, name=path.stem))
+            rows += rows_of_peer(records, name=path.stem)
+    worlds = [row for row in rows if row["rule"] != THIS_PEER]
+    runs = [*peers, *(recorded_runs(worlds) if worlds or not peers else [])]
     facts = [("Results files", ", ".join(path.name for path in paths)), ("Bristle", bristle.__version__)]
-    report = report_of(rows, facts=facts, **({} if title is None else {"title": title}))
-    run = recorded_page(recorded_runs(rows), title=report.title)
-    with patient_bar("Drawing figures", console=Console(stderr=True)) as watched:
-        page, *figures = write(report, out, progress=watched)
-    write_atomically(out / RUN, [run.encode()])
-    return [page, out / RUN, *figures]
+    report = report_of(rows, facts=facts, **({} if title is None else {"title": title})) if rows or not peers else None
+    page = recorded_page(runs, title=title or "Bristle: results")
+    written: list[Path] = []
+    if report is not None:
+        with patient_bar("Drawing figures", console=Console(stderr=True)) as watched:
+            written = write(report, out, progress=watched)
+    write_atomically(out / RUN, [page.encode()])
+    return [*written[:1], out / RUN, *written[1:]]
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -56,7 +74,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         if not isinstance(row, dict):
             raise ValueError(f'{path} line {number} must be an object like {{"rule": ...}}, and is {line[:40]!r}')
         try:
-            check_row(row)
+            (check_peer_record if is_peer_record(row) else check_row)(row)
             if row.get("snapshot") is not None:
                 row["snapshot"] = read_snapshot(row["snapshot"]).to_dict()
         except ValueError as error:

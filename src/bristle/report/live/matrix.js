@@ -43,7 +43,7 @@ class Matrix {
     for (const name of model.classes) {
       const held = make("span", { class: "held" });
       this.heads.push(held);
-      heading.append(make("span", { role: "columnheader" }, make("span", { class: "unseen" }, "class "), name, held));
+      heading.append(make("span", { role: "columnheader", title: name }, make("span", { class: "unseen" }, "class "), name, held));
     }
     heading.append(make("span", { role: "columnheader", class: "why" }, "Why"));
     const table = make("div", { role: "grid", class: "matrix", "aria-labelledby": "matrix-title", "aria-describedby": "matrix-note",
