@@ -48,9 +48,6 @@ CLASSES = tuple(str(digit) for digit in range(10))
 HELD_BACK = 1.0
 """Seconds at the start of a quiet time that are not counted as quiet: the peer may still be recovering."""
 
-AFTERWARDS = 7.0
-"""Seconds after the last flood in which it is seen how soon the peer recovers."""
-
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -74,6 +71,8 @@ class Setting:
         Of each flood and of each quiet time.
     repeats : int
         Floods that are counted.
+    afterwards : float
+        Seconds after the last flood in which it is seen how soon the peer recovers.
     """
 
     kind: str
@@ -84,6 +83,7 @@ class Setting:
     interval: float = 0.2
     seconds: float = 3.0
     repeats: int = 5
+    afterwards: float = 7.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,14 +291,15 @@ def flood(setting: Setting, folder: Path) -> Result:
             source.send(("join", 5.0))
             admitted = source.recv()
         window("flood", 2.0)  # What the generator takes is known from here on.
-        quiet, floods = [window("burn", setting.seconds)], []
-        for _ in range(setting.repeats):
+        quiet, floods = [window("burn", setting.seconds + HELD_BACK)], []
+        for turn in range(setting.repeats):
+            if turn:
+                quiet.append(window("burn", setting.seconds + HELD_BACK))
             floods.append(window("flood", setting.seconds))
-            quiet.append(window("burn", setting.seconds + HELD_BACK))
-        window("flood", setting.seconds)
-        after = window("burn", AFTERWARDS)
+        after = window("burn", setting.afterwards)
         victim.send("rounds")
         _, counters, neighbours = victim.recv()
+        quiet.append(after)
     finally:
         processes.stop()
     usual = median(one.rate(after=HELD_BACK) for one in quiet)
@@ -366,6 +367,9 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=Setting.interval, help="seconds between iterations")
     parser.add_argument("--seconds", type=float, default=Setting.seconds, help="of each flood and quiet time")
     parser.add_argument("--repeats", type=int, default=Setting.repeats, help="floods that are counted")
+    parser.add_argument(
+        "--afterwards", type=float, default=Setting.afterwards, help="seconds in which recovery is looked for"
+    )
     parser.add_argument("--json", type=Path, help="add a row for every kind to this file")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that the other processes end, too.

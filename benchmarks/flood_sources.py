@@ -28,6 +28,9 @@ TICK = 0.004
 LATE = 0.3
 """Seconds that the generator may lag behind before it forgets what it should have sent."""
 
+SIGNATURES = 25.0
+"""Manifests that each identity signs a second; the others are sent again."""
+
 UNSIGNED = ("noise", "session", "hello", "join")
 SIGNED = ("acknowledgements", "pieces", "peers", "manifests", "joins", "everything")
 KINDS = {"unsigned": UNSIGNED, "signed": SIGNED}
@@ -42,9 +45,10 @@ class Source:
     socket: socket.socket
     session: Session | None = None
     sequence: int = 2**42
-    signed: bytes = b""
     number: int = 0
     caller: Caller | None = None
+    signed: bytes = b""
+    signed_at: float = 0.0
 
     def join(self, victim: Address, *, seconds: float = 1.5) -> bool:
         """Do a whole handshake; return whether there was room."""
@@ -72,7 +76,7 @@ class Source:
         return False
 
     def manifest(self) -> bytes:
-        """Return a well-signed manifest of a head that never follows."""
+        """Return a message with a well-signed manifest of a head that never follows."""
         self.sequence += 1
         body = bytes(4 * self.group.shape[0] * self.group.shape[1])
         manifest = Manifest(
@@ -87,7 +91,7 @@ class Source:
             body=len(body),
             digests=digests_of(body),
         )
-        return encode_manifest(manifest, self.identity)
+        return messages.encode(messages.SignedManifest(1, 8000, encode_manifest(manifest, self.identity)))
 
 
 def sources(group: Group, count: int, *, one_address: bool) -> list[Source]:
@@ -149,10 +153,10 @@ class Flood:
             return messages.encode(messages.Piece(2**40 + source.number, 1, source.number % 60_000, bytes(64)))
         if kind == "peers":
             return self._peers
-        # A signature is made for every fourth: those in between are told from it only by their sequence.
-        if not source.signed or source.number % 4 == 0:
-            source.signed = source.manifest()
-        return messages.encode(messages.SignedManifest(1, 8000, source.signed))
+        # As many signatures as would be checked, and no more.
+        if time.monotonic() >= source.signed_at + 1 / SIGNATURES:
+            source.signed, source.signed_at = source.manifest(), time.monotonic()
+        return source.signed
 
 
 def generate(group: Group, victim: Address, pipe: Connection, *, kind: str, rate: float, count: int, one: bool) -> None:

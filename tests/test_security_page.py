@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bristle.network import Limits
+from bristle.network.endpoint import AT_A_LOOK, NOW_AND_THEN
+from bristle.network.inbox import WAITING
+from bristle.network.membership import MOST_GUESTS
+from bristle.network.places import BARRED_FOR, MOST_BARRED
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
@@ -27,18 +33,13 @@ def test_is_there(file: str, name: str) -> None:
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
-    from bristle.network import Limits
-    from bristle.network.endpoint import AT_A_LOOK, NOW_AND_THEN
-    from bristle.network.inbox import WAITING
-    from bristle.network.membership import MOST_GUESTS
-    from bristle.network.places import BARRED_FOR, MOST_BARRED
-
     limits = Limits()
     for said in (
         f"{limits.handshake_rate:.0f} a second (100 from 256",
         f"joins {limits.handshake_rate:.0f}, a host {4 * limits.handshake_rate:.0f}",
         f"{limits.manifest_rate:.0f} manifests a second; messages for nothing {limits.nuisance_rate:.0f}",
-        f"handshakes {100 * limits.handshake_rate:.0f}, joins {8 * limits.handshake_rate:.0f}, "
+        f"handshakes {70 * limits.handshake_rate:.0f}, joins {4 * limits.handshake_rate:.0f} "
+        f"({0.4 * limits.handshake_rate:.0f} while there is no room), "
         f"manifests {16 * limits.manifest_rate:.0f} a second",
         f"{AT_A_LOOK} datagrams every {1000 * NOW_AND_THEN:.0f} ms",
         f"{limits.memory >> 20} MiB of heads coming in",

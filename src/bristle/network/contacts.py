@@ -63,9 +63,11 @@ class Contacts:
         """Add an address that a member handed on, and whose it is; False if there is no room for more of its."""
         if address in self._contacts:
             return True
+        if len(self._contacts) >= self._limits.contacts:
+            return False
         share = max(LEAST_SHARE, self._limits.contacts // 8)
         handed = sum(1 for contact in self._contacts.values() if contact.source == source and not contact.connected)
-        if handed >= share or len(self._contacts) >= self._limits.contacts:
+        if handed >= share:
             return False
         self._contacts[address] = Contact(named=False, source=source, next_try=now, key_id=key_id)
         return True

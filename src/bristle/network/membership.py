@@ -134,7 +134,8 @@ class Membership:
                 self._on_welcome(message, address, now)
 
     def _on_join(self, join: Join, address: Address, now: float) -> None:
-        if not self._strangers.may_join(address, now):
+        full = not self.places.room_for(key_id_of(join.key), address)
+        if not self._strangers.may_join(address, now, full=full):
             self._tally.refuse(Refusal.OVER_BUDGET)
             return
         if join.key == self._identity.key:  # We called ourselves.
@@ -147,7 +148,6 @@ class Membership:
         if refusal is not None:
             self._tally.refuse(refusal)
             return
-        full = not self.places.room_for(key_id_of(join.key), address)
         if full and join.alone and (other := self.places.mercy(address, now)) is not None:
             self.send_away(other, now)
             full = False

@@ -28,6 +28,10 @@ from bristle.network.session import SEALED, session_id_of
 from bristle.peer.wire_size import LARGEST_DATAGRAM, Encoding
 
 _SEALED = bytes([SEALED])
+_PEERS = bytes([messages.PEERS])
+_SIGN_OF_LIFE = 9
+"""Bytes of a message of peers before its addresses, which cost more to read than all else: too often, they are not."""
+
 HOUSEKEEPING = 0.1
 """Seconds between looks at calls, signs of life and silence."""
 
@@ -174,6 +178,8 @@ class Node:
         else:
             session = owner.session
         opened = session.open(datagram)
+        if isinstance(owner, Link) and isinstance(opened, bytes) and opened[:1] == _PEERS:
+            opened = opened if owner.allowance.take_gossip(now) else opened[:_SIGN_OF_LIFE] + bytes(1)
         message = opened if isinstance(opened, Refusal) else messages.decode(opened)
         if isinstance(message, Refusal):
             self.tally.refuse(message)
@@ -194,8 +200,7 @@ class Node:
                 worth = self.inbox.on_manifest(link, message, size, now)
             case Peers():
                 self.outbox.told(message.seen)
-                if link.allowance.take_gossip(now):
-                    self.membership.learn(message, link.key_id, link.address, now)
+                self.membership.learn(message, link.key_id, link.address, now)
             case Leave():
                 self.membership.drop(link, now)
                 return

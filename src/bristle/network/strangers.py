@@ -19,18 +19,20 @@ class Strangers:
     Parameters
     ----------
     rate : float
-        Datagrams a second of one address; of a network ten times, and of all together a hundred times as many. Joins
-        of one address, too; of a host four times, and of all together eight times as many.
+        Datagrams a second of one address; of a network ten times, of all newcomers fifty and of all others twenty times
+        as many. Joins of one address, too; of a host and of all together four times as many, and next to none while
+        there is no room.
     """
 
     def __init__(self, rate: float) -> None:
         self._of_address = Budgets[Address](rate=rate, burst=2 * rate)
         self._of_network = Budgets[str](rate=10 * rate, burst=40 * rate)
-        self._begun = Bucket(50 * rate, 100 * rate)
+        self._begun = Bucket(20 * rate, 40 * rate)
         self._new = Bucket(50 * rate, 100 * rate)
         self._joins = Budgets[Address](rate=rate, burst=rate)
         self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
-        self._all_joins = Bucket(8 * rate, 32 * rate)
+        self._all_joins = Bucket(4 * rate, 32 * rate)
+        self._joins_in_vain = Bucket(0.4 * rate, 4 * rate)
 
     def admit(self, address: Address, now: float) -> bool:
         """Tell whether a datagram of an address is to be looked at."""
@@ -40,10 +42,10 @@ class Strangers:
         new = left >= self._of_address.burst - _FIRST_WORDS
         return (self._new if new else self._begun).take(1, now)
 
-    def may_join(self, address: Address, now: float) -> bool:
-        """Tell whether a join of an address, which has a cookie, is to be checked."""
+    def may_join(self, address: Address, now: float, *, full: bool) -> bool:
+        """Tell whether a join of an address, which has a cookie, is to be checked; `full`: there is no room for it."""
         return (
             self._joins.take(address, 1, now)
             and self._joins_of_host.take(address[0], 1, now)
-            and self._all_joins.take(1, now)
+            and (self._joins_in_vain if full else self._all_joins).take(1, now)
         )
