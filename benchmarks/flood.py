@@ -285,17 +285,21 @@ def flood(setting: Setting, folder: Path) -> Result:
                 [Round(at=at, honest=heads) for at, heads in rounds if began <= at <= ended],
             )  # fmt: skip
 
-        time.sleep(3.0)  # Find each other.
+        _tell(f"{setting.kind}: {setting.neighbours + 1} peers find each other")
+        time.sleep(3.0)
         if setting.kind in SIGNED:
             # Those who are admitted keep their places for as long as they flood.
             source.send(("join", 5.0))
             admitted = source.recv()
+            _tell(f"{setting.kind}: {admitted} of {setting.identities} identities have got a place")
         window("flood", 2.0)  # What the generator takes is known from here on.
         quiet, floods = [window("burn", setting.seconds + HELD_BACK)], []
         for turn in range(setting.repeats):
+            _tell(f"{setting.kind}: flood {turn + 1} of {setting.repeats}")
             if turn:
                 quiet.append(window("burn", setting.seconds + HELD_BACK))
             floods.append(window("flood", setting.seconds))
+        _tell(f"{setting.kind}: afterwards")
         after = window("burn", setting.afterwards)
         victim.send("rounds")
         _, counters, neighbours = victim.recv()
@@ -329,6 +333,10 @@ def flood(setting: Setting, folder: Path) -> Result:
         every_flood=[round(one.rate(), 2) for one in floods],
         load=os.getloadavg()[0],
     )
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
 
 
 COLUMNS = {

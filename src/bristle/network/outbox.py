@@ -193,11 +193,12 @@ class Outbox:
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Take an acknowledgement; what it makes room for is sent. Return what it was worth."""
+        if self._share is None or not 0 <= self._share.sequence - news.sequence < _RECENT:
+            return NOTHING
         link.path.asked = None
         outgoing = link.outgoing
         if outgoing is None or news.sequence != outgoing.sequence:
-            asked_for = self._share is not None and 0 <= self._share.sequence - news.sequence < _RECENT
-            return LATE if asked_for else NOTHING
+            return LATE
         missing = outgoing.missing
         outgoing.acknowledged(news, now)
         if outgoing.over:
