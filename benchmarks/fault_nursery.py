@@ -20,9 +20,16 @@ _STATEMENT = "from fault_nursery import serve; serve()"
 
 
 class Nursery:
-    """Starts processes of `bristle`, each forked from one that has everything loaded."""
+    """Starts processes of `bristle`, each forked from one that has everything loaded.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Theirs.
+    """
 
     def __init__(self, *, environment: Mapping[str, str]) -> None:
+        self.environment = environment
         here = str(Path(__file__).parent)
         paths = os.pathsep.join([here, *filter(None, [environment.get("PYTHONPATH", "")])])
         self._process = subprocess.Popen(

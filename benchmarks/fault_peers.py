@@ -169,19 +169,16 @@ class Fleet:
     ----------
     folder : Path
         Where everything is kept.
-    digits : int
-        Of how many samples of a class each has at most.
-    test_images : int
-        On how many images accuracy is measured.
+    data : Path
+        What `write_digits` has written.
+    nursery : Nursery, optional
+        Who starts them; one of its own unless given.
     """
 
-    def __init__(self, folder: Path, *, digits: int = 20, test_images: int = 200) -> None:
-        self.folder = folder
-        self.data = write_digits(folder / "digits.npz", each=digits, test=test_images)
-        self.samples = 10 * digits
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.environment.setdefault("BRISTLE_CACHE", str(folder / "cache"))
-        self.nursery = Nursery(environment=self.environment)
+    def __init__(self, folder: Path, data: Path, *, nursery: Nursery | None = None) -> None:
+        self.folder, self.data = folder, data
+        self._owns_nursery = nursery is None
+        self.nursery = Nursery(environment=environment()) if nursery is None else nursery
         self.peers: dict[str, PeerProcess] = {}
         self._starts = 0
 
@@ -192,22 +189,22 @@ class Fleet:
         known: Sequence[str] = (),
         home: Path | None = None,
         rows: Path | None = None,
-        environment: Mapping[str, str] | None = None,
+        clock: Mapping[str, str] | None = None,
     ) -> PeerProcess:
-        """Start a peer, or start it again: with further words and known addresses, or in an environment of its own."""
+        """Start a peer, or start it again: with further words and known addresses, or with a wrong clock."""
         self._starts += 1
         home, rows = home or self.folder / name, rows or self.folder / f"{name}.jsonl"
         log = self.folder / f"{name}.{self._starts}.log"
         said = f"peer --application {APPLICATION} --folder {home} --data {self.data} --json {rows}".split()
         said += ["--log-format", "json"]
         said += [*(word for address in known for word in ("--known", address)), *words]
-        if environment is not None:
+        if clock is not None:
             with log.open("wb") as file:
                 process = subprocess.Popen(
                     [sys.executable, "-c", "from bristle.cli import main; main()", *said],
                     stdout=file,
                     stderr=file,
-                    env={**self.environment, **environment},
+                    env={**self.nursery.environment, **clock},
                     process_group=0,
                 )
             peer = PeerProcess(name, home, rows, log, process.pid, Outside(process))
@@ -220,7 +217,13 @@ class Fleet:
         """End whatever still runs."""
         for peer in self.peers.values():
             peer.kill()
-        self.nursery.close()
+        if self._owns_nursery:
+            self.nursery.close()
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of peers: one thread each."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def write_digits(path: Path, *, each: int, test: int) -> Path:

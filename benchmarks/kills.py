@@ -32,9 +32,9 @@ from bristle.peer.status import Status
 from bristle.peer.store_files import ENDPOINT, STORE, TOKEN
 from bristle.peer.store_log import log_of
 from fault_docs import replace_section
-from fault_peers import Fleet, PeerProcess, free_port, wait_until
+from fault_peers import Fleet, PeerProcess, free_port, wait_until, write_digits
 
-FEATURES = 800
+FEATURES, EACH = 800, 20
 LONGEST = 0.2
 """Seconds that a peer lives after its first iteration, at most."""
 
@@ -121,7 +121,7 @@ class Victim:
         self.account.restarts += 1
         wait_until((peer.home / ENDPOINT).exists, "it listens for HTTP", watched=[peer])
         status = peer.status()
-        held = sum(one.training + one.held_out for one in status.samples) - self.fleet.samples
+        held = sum(one.training + one.held_out for one in status.samples) - 10 * EACH
         if held < self.samples:
             self.account.samples_lost += self.samples - held
         elif held not in (self.samples, self.samples + self.samples_under_way):
@@ -179,7 +179,7 @@ def was_writing(store: Path) -> bool:
 
 def run(kills: int, folder: Path, *, seed: int) -> Account:
     """Kill a peer so many times; return what became of it."""
-    fleet = Fleet(folder, test_images=50)
+    fleet = Fleet(folder, write_digits(folder / "digits.npz", each=EACH, test=50))
     began = time.monotonic()
     try:
         victim = Victim(fleet, seed=seed)

@@ -68,10 +68,10 @@ def table(rows: list[Row], summary: Row) -> str:
         ("memory of a peer's own in the end: median, most", f"{median(memory):.0f} MiB, {max(memory):.0f} MiB"),
         (
             f"its growth in the {len(slopes)} peers that were never killed: median, most",
-            f"{median(slopes):+.1f}, {max(slopes):+.1f} MiB an hour",
+            f"{median(slopes):+.1f}, {max(slopes):+.1f} MiB an hour" if slopes else "not seen for long enough",
         ),
         ("open files in the end: median, most", f"{median(files):.0f}, {max(files):.0f}"),
-        ("their growth, likewise", f"{median(opened):+.1f}, {max(opened):+.1f} an hour"),
+        ("their growth, likewise", f"{median(opened):+.1f}, {max(opened):+.1f} an hour" if opened else "likewise"),
         ("store and log in the end: median, most", f"{median(store):.1f} MiB, {max(store):.1f} MiB"),
         (
             "sent by all peers; retransmissions",

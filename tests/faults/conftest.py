@@ -10,13 +10,27 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from fault_peers import Fleet
+from fault_nursery import Nursery
+from fault_peers import Fleet, environment, write_digits
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few digits, as somebody's own .npz file."""
+    return write_digits(tmp_path_factory.mktemp("digits") / "digits.npz", each=20, test=200)
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """What starts peers, with everything loaded."""
+    one = Nursery(environment={**environment(), "BRISTLE_CACHE": str(tmp_path_factory.getbasetemp() / "cache")})
+    yield one
+    one.close()
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+def fleet(tmp_path: Path, digits: Path, nursery: Nursery) -> Iterator[Fleet]:
     """Peers that end with the test."""
-    monkeypatch.setenv("BRISTLE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    peers = Fleet(tmp_path)
+    peers = Fleet(tmp_path, digits, nursery=nursery)
     yield peers
     peers.close()

@@ -18,7 +18,7 @@ from bristle.cli import app
 from bristle.peer.grouping import Grouping
 from bristle.peer.status import read_status
 from bristle.peer.store import PeerStore
-from bristle.peer.store_files import ENDPOINT, STORE, TryAgainError
+from bristle.peer.store_files import ENDPOINT, STORE, FolderLock, TryAgainError, is_running
 from fault_peers import Fleet, damage, fill, small_disk, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and mounts are Unix's")]
@@ -77,6 +77,9 @@ def test_a_store_on_a_full_disk_is_not_damaged(tmp_path: Path) -> None:
         path = folder / STORE
         PeerStore(path, identity="01" * 20, grouping=group).close()
         filler = fill(folder)
+        with pytest.raises(TryAgainError, match=r"running\.lock cannot be used.*free some space"):
+            FolderLock(folder)
+        assert not is_running(folder)
         with pytest.raises(TryAgainError, match=r"cannot be opened.*free space"):
             PeerStore(path, identity="01" * 20, grouping=group)
         assert path.exists()

@@ -89,7 +89,7 @@ def test_clocks_may_be_wrong_and_jump(fleet: Fleet, tmp_path: Path) -> None:
         pytest.skip(str(error))
     right = fleet.start("a", *QUICK, *LEFT)
     known = [right.event("listening")["address"]]
-    wrong = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, environment=ahead)
+    wrong = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, clock=ahead)
     wait_until(lambda: right.hears(wrong) and wrong.hears(right), "a clock 400 days ahead", watched=[right, wrong])
     assert wrong.stored().last is not None
     assert wrong.all_rows()[-1]["at"] - right.all_rows()[-1]["at"] > 399 * 86_400, "the clock is wrong indeed"
@@ -101,7 +101,7 @@ def test_clocks_may_be_wrong_and_jump(fleet: Fleet, tmp_path: Path) -> None:
     wait_until(lambda: wrong.hears(right, since=since[1]), "set back, it hears", watched=[right, wrong])
     wrong.kill()
     since, done = (right.acknowledged(), wrong.acknowledged()), wrong.stored().iteration
-    back = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, environment=ahead)
+    back = fleet.start("b", *QUICK, *RIGHT, "--max-bytes-per-day", "100000000", known=known, clock=ahead)
     assert back.event("listening")["iteration"] == done
     wait_until(
         lambda: right.hears(back, since=since[0]) and back.hears(right, since=since[1]),

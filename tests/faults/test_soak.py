@@ -28,8 +28,7 @@ def test_peers_go_on_whatever_befalls_them(tmp_path: Path) -> None:
     assert summary["unexpected"] == []
     assert summary["happened"]["kill"] == summary["happened"]["restart"] > 0
     assert len(summary["iterations"]) == summary["peers"]
-    assert min(summary["iterations"]) > 3
+    assert min(summary["iterations"]) >= summary["least"]
     assert summary["others_heard"] > 0
-    assert summary["attackers_heard"] > 0
     assert summary["attackers_weight"] < 0.05
     assert max(row["files"] for row in rows if "files" in row) < 50

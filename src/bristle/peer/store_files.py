@@ -22,6 +22,10 @@ class TryAgainError(StoreError):
     """The machine's fault, such as a full disk, and not the input's: another try, now or later, may do."""
 
 
+class AlreadyRunningError(StoreError):
+    """Another process has the folder."""
+
+
 class FolderLock:
     """The right to run a peer in a folder: one process at a time has it, and a killed one gives it up.
 
@@ -35,13 +39,16 @@ class FolderLock:
             self._connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.DatabaseError as error:
             self._connection.close()
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                raise StoreError(
-                    f"{folder / LOCK} cannot be used: {error}; check its folder's permissions, or remove the file "
-                    "while no peer runs there"
+            code = error.sqlite_errorcode & 0xFF
+            if code == sqlite3.SQLITE_BUSY:
+                raise AlreadyRunningError(
+                    f"a peer is running in {folder} already: stop it first, or give this one a folder of its own"
                 ) from error
+            said = f"{folder / LOCK} cannot be used: {error}"
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise TryAgainError(f"{said}; free some space on its disk") from error
             raise StoreError(
-                f"a peer is running in {folder} already: stop it first, or give this one a folder of its own"
+                f"{said}; check its folder's permissions, or remove the file while no peer runs there"
             ) from error
 
     def release(self) -> None:
@@ -55,8 +62,10 @@ def is_running(folder: Path) -> bool:
         return False
     try:
         FolderLock(folder).release()
-    except StoreError:
+    except AlreadyRunningError:
         return True
+    except TryAgainError:  # The lock was free; there is no room to take it.
+        return False
     return False
 
 

@@ -52,9 +52,7 @@ def test_it_waits_says_so_and_goes_on(make_peer: MakePeer, digits: Any, caplog: 
 
     with caplog.at_level(logging.WARNING, logger="bristle.peer"):
         asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["held back"], (
-        "the log is told once"
-    )
+    assert [record.message for record in caplog.records] == ["held back"], "the log is told once"
 
 
 def test_samples_that_cannot_be_kept_are_not_added(make_peer: MakePeer, digits: Any) -> None:
