@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bristle.network import messages
-from bristle.network.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
+from bristle.network.messages import Acknowledgement, Leave, Message, Peers, Piece, SignedManifest
 from bristle.network.refusal import Refusal
 from bristle.peer.wire_size import LARGEST_DATAGRAM
 from harness import BrokenPromiseError, Target
@@ -22,7 +22,7 @@ def check(data: bytes) -> str:
 def seeds() -> dict[str, bytes]:
     """Return a message of each kind."""
     six = ("2001:db8::7", 7700)
-    made = {
+    made: dict[str, Message] = {
         "piece": Piece(1 << 40, 3, 7, b"some of a body"),
         "manifest": SignedManifest(1, 1188, bytes(range(200))),
         "acknowledgement": Acknowledgement(1 << 40, 17, 4, 0b1011),
