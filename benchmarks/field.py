@@ -68,6 +68,10 @@ class Size:
         )
 
 
+TINY, SMALL = Size(peers=3, classes=6, rounds=10), Size(peers=5, classes=6, rounds=20)
+LARGE = Size(peers=10, classes=4, rounds=30)
+
+
 @dataclass
 class Watch:
     """The most memory that the processes started here had, in bytes."""
@@ -186,11 +190,8 @@ def write_task(size: Size, path: Path) -> None:
 
 def measure(*, quick: bool, counted: bool, tell: Callable[[str], None] = lambda line: None) -> list[Row]:
     """Run all that is here, ours and Flower first and last."""
-    small, large = Size(peers=5, classes=6, rounds=20), Size(peers=10, classes=4, rounds=30)
-    if quick:
-        small = large = Size(peers=3, classes=6, rounds=10)
     rows = []
-    for size in (small,) if quick else (small, large):
+    for size in (TINY,) if quick else (SMALL, LARGE):
         with tempfile.TemporaryDirectory() as folder:
             task = Path(folder) / "task.npz"
             write_task(size, task)
@@ -250,7 +251,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three peers and few rounds, to see that it works")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--task", type=Path, help="measure nothing; write the task of 10 peers to this file")
     options = parser.parse_args()
+    if options.task:
+        write_task(LARGE, options.task)
+        return
     try:
         enter_own_network()
         counted = True

@@ -24,6 +24,7 @@ from field_task import Array, Task, Trainer, loopback_bytes, say
 Settings.general.DISABLE_RAY = True
 Settings.general.LOG_LEVEL = "ERROR"
 
+from p2pfl.communication.protocols.protobuff.memory import MemoryCommunicationProtocol  # noqa: E402
 from p2pfl.learning.aggregators.fedavg import FedAvg  # noqa: E402
 from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset  # noqa: E402
 from p2pfl.learning.frameworks.learner import Learner  # noqa: E402
@@ -84,11 +85,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", type=Path, help="what `benchmarks/field.py` wrote")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", action="store_true", help="p2pfl's transport within a process instead of gRPC")
     options = parser.parse_args()
     task = Task.load(options.task)
     logger.set_level("ERROR")
     learners = [HeadLearner(task, peer) for peer in range(len(task.labels))]
-    nodes = [node(learner, task) for learner in learners]
+    nodes = [node(learner, task, memory=options.memory) for learner in learners]
     for each in nodes:
         each.start()
     for place, each in enumerate(nodes):
@@ -105,11 +107,12 @@ def main() -> None:
     os._exit(0)
 
 
-def node(learner: HeadLearner, task: Task) -> Any:
-    """Return a node that has a port of its own; p2pfl makes the data's container, in which nothing is looked up."""
+def node(learner: HeadLearner, task: Task, *, memory: bool) -> Any:
+    """Return a node that has a port of its own; the data's container is p2pfl's, and nothing is looked up in it."""
     data = P2PFLDataset(None, batch_size=5, dataset_name="digits")
     model = HeadModel(np.zeros(task.shape, np.float32))
-    return Node(model, data, addr="127.0.0.1", learner=learner, aggregator=FedAvg())
+    where: dict[str, Any] = {"protocol": MemoryCommunicationProtocol()} if memory else {"addr": "127.0.0.1"}
+    return Node(model, data, learner=learner, aggregator=FedAvg(), **where)
 
 
 if __name__ == "__main__":
