@@ -5,14 +5,15 @@
     python benchmarks/scale.py curves   --out docs/scale/rows.jsonl     # time against peers, neighbours, classes, ...
     python benchmarks/scale.py cpu      --out docs/scale/rows.jsonl     # 1,000 and 10,000 peers, NumPy, 2 threads
 
-Rows are JSON Lines, added to the file; `benchmarks/scale_report.py` draws them and fits the model of docs/scale.md. Worlds
-are of MNIST features by the bundled backbone, or, where classes or features vary, of features that are made up.
+Rows are JSON Lines, added to the file; `benchmarks/scale_report.py` draws them and fits the model of docs/scale.md.
+Worlds are of MNIST features by the bundled backbone, or, where classes or features vary, of features that are made up.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import resource
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bristle import attacks, rules
 from bristle.data import load
@@ -45,24 +47,29 @@ def main() -> None:
     parser.add_argument("what", choices=("million", "precision", "curves", "cpu"))
     parser.add_argument("--out", type=Path, help="add rows to this file")
     parser.add_argument("--device", default="cuda", help="for all but cpu (default: cuda)")
-    parser.add_argument("--scale", type=float, default=1.0, help="make all worlds smaller by this factor, to try it out")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="make all worlds smaller by this factor, to try it out"
+    )
     options = parser.parse_args()
     parts = {"million": million, "precision": precision, "curves": curves, "cpu": processor}
     for row in parts[options.what](options.device, options.scale):
-        row = {"what": options.what, **row, **machine(None if options.what == "cpu" else options.device)}
-        print(json.dumps(row), flush=True)
-        if options.out:
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        where = machine(None if options.what == "cpu" else options.device)
+        add_row({"what": options.what, **row, **where}, options.out)
+
+
+def add_row(row: Row, out: Path | None) -> None:
+    """Print a row, and add it to a file."""
+    print(json.dumps(row), flush=True)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def machine(device: str | None) -> Row:
-    found = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
+    found = {"python": platform.python_version(), "numpy": np.__version__, "cores": len(os.sched_getaffinity(0))}
     if device is None:
         return found
-    import torch
-
     name = torch.cuda.get_device_name() if device.startswith("cuda") else "processor"
     return {**found, "torch": torch.__version__, "device": name}
 
@@ -98,16 +105,12 @@ def world_of(nodes: int, *, k: int = 10, classes: int = 10, **options: Any) -> S
 
 def synchronised(device: str) -> float:
     if device.startswith("cuda"):
-        import torch
-
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 def copy_ceiling(device: str) -> float:
     """Return the bytes a second that a large copy on the device moves, read and written; the median of ten."""
-    import torch
-
     source = torch.randn(1 << 30 if device.startswith("cuda") else 1 << 26, device=device)
     target = torch.empty_like(source)
     times = []
@@ -120,16 +123,12 @@ def copy_ceiling(device: str) -> float:
 
 def peak_bytes(device: str) -> int:
     if device.startswith("cuda"):
-        import torch
-
         return int(torch.cuda.max_memory_reserved())
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def fresh(device: str) -> None:
     if device.startswith("cuda"):
-        import torch
-
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
@@ -280,8 +279,6 @@ def timed(varied: str, value: int, scenario: Scenario, data: FeatureData, device
 
 def processor(_: str, scale: float) -> Iterator[Row]:
     """NumPy, each size in a process of its own (memory is that of the process)."""
-    import multiprocessing
-
     for nodes in (300, 1_000, 3_000, 10_000):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             yield pool.apply(numpy_run, (round(nodes * scale),))

@@ -1,4 +1,4 @@
-"""One world split over several workers, by torch.distributed: is it the same, and how long does it take?
+"""One world split over several workers, by torch.distributed: whether it is the same, and how long it takes.
 
     python benchmarks/scale_workers.py --out docs/scale/rows.jsonl                                # one worker
     torchrun --nproc-per-node 2 benchmarks/scale_workers.py --out docs/scale/rows.jsonl           # two of them
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 
 from bristle.simulation import LargeWorld, Workers, on_device
 from bristle.simulation.large_measurement import evaluated_peers, measure_large
-from scale import NARROW, Precision, machine, mnist, peak_bytes, synchronised, world_of
+from scale import NARROW, Precision, add_row, machine, mnist, peak_bytes, synchronised, world_of
 
 
 def main() -> None:
@@ -71,11 +70,7 @@ def main() -> None:
         **machine(device),
     }
     if workers.rank == 0:
-        print(json.dumps(row), flush=True)
-        if options.out:
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        add_row(row, options.out)
     workers.leave()
 
 

@@ -148,7 +148,9 @@ def test_evaluated_peers_are_drawn_once_and_for_all() -> None:
 
 def test_a_world_that_does_not_fit_is_refused_with_what_would() -> None:
     huge = scenario(peers=10**10, attackers=0)
-    with pytest.raises(ValueError, match=r"takes [\d,.]+ GB .* but cpu has .* make it [\d,]+ nodes.* bfloat16.* workers"):
+    with pytest.raises(
+        ValueError, match=r"takes [\d,.]+ GB .* but cpu has .* make it [\d,]+ nodes.* bfloat16.* workers"
+    ):
         check_memory(huge, classes=10, features=800, samples=70_000, device=torch.device("cpu"))
     check_memory(scenario(), classes=10, features=800, samples=70_000, device=torch.device("cpu"))
 
@@ -182,7 +184,9 @@ def test_numpy_data_have_no_large_world(data: FeatureData) -> None:
         run(scenario(precision=NARROW), data)
 
 
-@pytest.mark.parametrize(("name", "words"), [("cuda:99", "torch finds"), ("tpu?", "there is no device"), ("meta", "run on")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("cuda:99", "torch finds"), ("tpu?", "there is no device"), ("meta", "run on")]
+)
 def test_a_device_that_is_not_there_is_named(data: FeatureData, name: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         on_device(data, name)

@@ -11,7 +11,14 @@ import triton.language as tl
 
 @triton.jit
 def count_kernel(
-    values, out, rows, width: tl.constexpr, kinds: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KINDS: tl.constexpr
+    values,
+    out,
+    rows,
+    width: tl.constexpr,
+    kinds: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KINDS: tl.constexpr,
 ):
     """out[r, c] = how many of values[r, :] are c: one program for ROWS rows."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

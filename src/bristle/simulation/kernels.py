@@ -58,7 +58,7 @@ def best_kernel(
     ROWS: tl.constexpr,
     CLASSES: tl.constexpr,
 ):
-    """out[b, m, t] = argmax over c of outputs[b, t, m, c], the lowest among equals: one program for ROWS of (b, t, m)."""
+    """out[b, m, t] = argmax over c of outputs[b, t, m, c], the lowest among equals: one program a few (b, t, m)."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     number = tl.arange(0, CLASSES)
     there = (row < rows)[:, None] & (number < classes)[None, :]

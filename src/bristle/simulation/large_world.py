@@ -1,8 +1,8 @@
 """Worlds of very many peers that each hear few: torch tensors, on a CUDA device or on the processor.
 
-The rules are the same, and a peer's iteration is: what differs is where things lie. Heads, moments and what is shared are
-kept once and changed in place, receivers come in chunks, draws are made on the device, samples stay in one table, and
-nothing is kept of a decision but sums. On a CUDA device kernels read heads from the pool (`fused`), and for rules that
+The rules are the same, and so is a peer's iteration: what differs is where things lie. Heads, moments and what is
+shared are kept once and changed in place, receivers come in chunks, draws are made on the device, samples stay in one
+table, and nothing is kept of a decision but sums. On a CUDA device kernels read heads from the pool (`fused`), and for rules that
 never wait for the device an iteration is captured once as a graph and replayed.
 """
 

@@ -84,8 +84,8 @@ class MemoryPlan:
             )
         advice.append("split it over several workers")
         raise ValueError(
-            f"a world of {self.nodes:,} nodes takes {_gb(self.total)} ({parts}, tables {_gb(self.tables)}, room to work "
-            f"{_gb(self.working)}), but {where} has {_gb(free)} free: {', or '.join(advice)}"
+            f"a world of {self.nodes:,} nodes takes {_gb(self.total)} ({parts}, tables {_gb(self.tables)}, "
+            f"room to work {_gb(self.working)}), but {where} has {_gb(free)} free: {', or '.join(advice)}"
         )
 
 

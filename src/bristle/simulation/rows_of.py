@@ -33,8 +33,8 @@ def replaced(values: Array, rows: Integers | None, new: Array) -> Array:
 def heard(pools: list[Array], index: Integers, rows: Integers | None) -> tuple[Array, Integers]:
     """Return the heads of some pools [P, C, D], one after the other, and where in them `index` [B, M] points.
 
-    For some of all receivers (`rows`) that hear few of the heads, only heads that anybody of them hears are returned: the
-    others would be copied and checked again for every part of the receivers.
+    For some of all receivers (`rows`) that hear few of the heads, only heads that anybody of them hears are returned:
+    the others would be copied and checked again for every part of the receivers.
     """
     xp, total = namespace(*pools), sum(int(pool.shape[0]) for pool in pools)
     least = SPARSE * (index.shape[1] + 1)

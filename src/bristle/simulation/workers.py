@@ -1,7 +1,7 @@
 """Several workers that hold one world together: each has a range of the nodes, and copies of the heads these hear.
 
-The engine is torch.distributed: start the same program once for each worker, with `torchrun --nproc-per-node 2 ...`, and
-call `Workers.join()` in it.
+The engine is torch.distributed: start the same program once for each worker, with `torchrun --nproc-per-node 2 ...`,
+and call `Workers.join()` in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Workers:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
-        import torch.distributed as distributed  # noqa: PLC0415
+        from torch import distributed  # noqa: PLC0415
 
         if not distributed.is_initialized():
             distributed.init_process_group("gloo")
@@ -46,7 +46,7 @@ class Workers:
         """Return the sum of all workers' values."""
         if self.size == 1:
             return values
-        import torch.distributed as distributed  # noqa: PLC0415
+        from torch import distributed  # noqa: PLC0415
 
         total = values.cpu()
         distributed.all_reduce(total)
@@ -55,7 +55,7 @@ class Workers:
     def leave(self) -> None:
         """Part from the other workers."""
         if self.size > 1:
-            import torch.distributed as distributed  # noqa: PLC0415
+            from torch import distributed  # noqa: PLC0415
 
             distributed.destroy_process_group()
 
@@ -123,7 +123,7 @@ class Territory:
         """Return what brings the others' part of a pool [P, ...] up to date; None for a single worker."""
         if self.workers.size == 1:
             return None
-        import torch.distributed as distributed  # noqa: PLC0415
+        from torch import distributed  # noqa: PLC0415
 
         place = np.full(self.peers + self.attackers, -1, dtype=np.int64)
         local = self._nodes_of(self.workers.rank)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, namespace, to_numpy
+from bristle.arrays import Array, to_numpy
 from bristle.arrays.namespace import from_numpy
 from bristle.learning.adam import HeadState
 from bristle.learning.metrics import Evaluation
@@ -19,11 +19,12 @@ from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, Scene
 from bristle.simulation.asynchrony import Schedule
 from bristle.simulation.features import FeatureData
+from bristle.simulation.joining import joined
 from bristle.simulation.mailbox import Mailbox
 from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import KEPT_BYTES, populate
 from bristle.simulation.publishing import published
-from bristle.simulation.rows_of import SPARSE, replaced, rows_of
+from bristle.simulation.rows_of import SPARSE, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
@@ -128,11 +129,10 @@ class World:
         )
         receivers = np.flatnonzero(acting)
         self.adversary.meet(scene)
-        parts = [self._step(scene, rows, weigh) for rows in self._chunks(scene, receivers)]
-        if not parts:
-            parts = [self._step(scene, receivers, weigh)]
+        chunks = list(self._chunks(scene, receivers)) or [receivers]
+        parts = (self._step(scene, rows) for rows in chunks)
         chosen = None if len(receivers) == scenario.peers else receivers
-        before, self.state = self.state, _joined(self.state, chosen, [state for state, _ in parts])
+        before, (self.state, decision) = self.state, joined(self.state, chosen, parts, len(chunks), weigh=weigh)
         self.adversary.observe(iteration, before.trained, self.state)
         self.adversary.train(scene)
         mailbox.put(published(scenario, self.heads, iteration), acting, iteration)
@@ -144,7 +144,7 @@ class World:
             receivers,
             rows_of(scene.senders, chosen),
             None if mask is None else rows_of(mask, chosen),
-            _combined([decision for _, decision in parts]),
+            decision,
         )
 
     def accuracy(self) -> Array:
@@ -163,7 +163,7 @@ class World:
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]
 
-    def _step(self, scene: Scene, receivers: Integers, weigh: bool) -> tuple[PeerState, Decision]:
+    def _step(self, scene: Scene, receivers: Integers) -> tuple[PeerState, Decision]:
         scenario, iteration = self.scenario, scene.iteration
         rows = None if len(receivers) == scenario.peers else receivers
         received, mask = self.adversary.inbox(scene, rows)
@@ -197,7 +197,7 @@ class World:
                 "leave out asynchrony and receivers_at_once, or use a rule without memory"
             )
         kept = PeerState(scenario.precision.narrowed(state.trained), state.previous, state.memory)
-        return kept, decision if rows is None else _slim(decision, weigh)
+        return kept, decision
 
     def _widened(self, state: PeerState) -> PeerState:
         return PeerState(self.scenario.precision.widened(state.trained), state.previous, state.memory)
@@ -256,45 +256,3 @@ def _taken(state: PeerState, rows: Integers | None) -> PeerState:
         *(rows_of(values, rows) for values in (trained.head, trained.first, trained.second, trained.steps))
     )
     return PeerState(taken, rows_of(state.previous, rows), state.memory)
-
-
-def _joined(state: PeerState, rows: Integers | None, parts: list[PeerState]) -> PeerState:
-    """Put what became of some peers, in parts, in the place of what they were."""
-    if rows is None and len(parts) == 1:
-        return parts[0]
-
-    def new(old: Array, values: list[Array]) -> Array:
-        return replaced(old, rows, values[0] if len(values) == 1 else namespace(old).concat(values, axis=0))
-
-    trained, others = state.trained, [part.trained for part in parts]
-    after = HeadState(
-        new(trained.head, [other.head for other in others]),
-        new(trained.first, [other.first for other in others]),
-        new(trained.second, [other.second for other in others]),
-        new(trained.steps, [other.steps for other in others]),
-    )
-    return PeerState(after, new(state.previous, [part.previous for part in parts]), state.memory)
-
-
-def _slim(decision: Decision, weigh: bool) -> Decision:
-    """Return a decision that does not hold on to the heads it is about: weights are worked out now or never."""
-    weights = decision.weights if weigh else None
-
-    def known() -> Array:
-        if weights is None:
-            raise ValueError("the weights of this iteration were not kept; call advance(weigh=True)")
-        return weights
-
-    return Decision(head=decision.head, weights=known, reasons=decision.reasons, state=decision.state)
-
-
-def _combined(parts: list[Decision]) -> Decision:
-    """Make one decision of those about parts of the receivers."""
-    if len(parts) == 1:
-        return parts[0]
-    xp = namespace(parts[0].head)
-    return Decision(
-        head=xp.concat([decision.head for decision in parts], axis=0),
-        weights=lambda: xp.concat([decision.weights for decision in parts], axis=0),
-        reasons=xp.concat([decision.reasons for decision in parts], axis=0),
-    )
