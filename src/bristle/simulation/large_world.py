@@ -2,8 +2,8 @@
 
 The rules are the same, and so is a peer's iteration: what differs is where things lie. Heads, moments and what is
 shared are kept once and changed in place, receivers come in chunks, draws are made on the device, samples stay in one
-table, and nothing is kept of a decision but sums. On a CUDA device kernels read heads from the pool (`fused`), and for rules that
-never wait for the device an iteration is captured once as a graph and replayed.
+table, and nothing is kept of a decision but sums. On a CUDA device kernels read heads from the pool (`fused`), and for
+rules that never wait for the device an iteration is captured once as a graph and replayed.
 """
 
 from __future__ import annotations
