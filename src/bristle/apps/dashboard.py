@@ -149,7 +149,8 @@ class Server:
     @web.middleware
     async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         known = names_this_machine(request.headers.get("Host", ""), own=self._at[0])
-        if not known or not hmac.compare_digest(request.path.split("/")[1].encode("utf-8", "surrogatepass"), self._token.encode()):
+        given = request.path.split("/")[1].encode("utf-8", "surrogatepass")
+        if not known or not hmac.compare_digest(given, self._token.encode()):
             return web.Response(status=403, headers=HEADERS)
         try:
             answer = await handler(request)
