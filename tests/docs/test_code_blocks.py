@@ -134,13 +134,12 @@ def _name(page: Path) -> str:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Make `bristle` and `python` those of this test run, and let all pages share the features of their images."""
+    """Make `bristle` and `python` those of this test run; let all pages share the features of their images."""
     commands = tmp_path_factory.mktemp("bin")
     bristle = commands / "bristle"
     main = 'from bristle.cli import main\n\nif __name__ == "__main__":\n    main()\n'
     bristle.write_text(f"#!{sys.executable}\n{main}", encoding="utf-8")
     bristle.chmod(0o755)
-    (commands / "python").symlink_to(sys.executable)
     return {
         **os.environ,
         "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
