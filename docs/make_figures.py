@@ -58,7 +58,9 @@ class Scheme:
 
 
 LIGHT = Scheme("light", PAPER, INK, MUTED, GRID, "#f1f4f7", "#0055b8", "#c8450a")
-DARK = Scheme("dark", DARK_OF[PAPER], DARK_OF[INK], DARK_OF[MUTED], DARK_OF[GRID], "#1d242c", "#5cadff", "#ff8a4d")
+DARK = Scheme(  # On the ground of the site's dark pages.
+    "dark", "#1e2129", DARK_OF[INK], DARK_OF[MUTED], DARK_OF[GRID], "#272b35", "#5cadff", "#ff8a4d"
+)
 
 
 @dataclass(frozen=True)
