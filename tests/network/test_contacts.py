@@ -69,3 +69,20 @@ def test_a_peer_is_not_called_at_another_of_its_addresses(contacts: Contacts) ->
     contacts.hand_on(("192.0.2.2", 1), b"member", 0.0, key_id=b"another")
     assert contacts.due(0.0, named_only=False, linked={b"key"}) == [("192.0.2.2", 1)]
     assert contacts.due(0.1, named_only=False, linked={b"another"}) == [("192.0.2.1", 1)]
+
+
+def test_a_caller_is_not_kept_in_mind_where_there_is_no_room(contacts: Contacts) -> None:
+    for port in range(1, 65):
+        contacts.name(("192.0.2.1", port), 0.0)
+    contacts.connected(("192.0.2.2", 1), b"key", 0.0)
+    assert ("192.0.2.2", 1) not in contacts
+    contacts.connected(("192.0.2.1", 1), b"key", 0.0)
+    assert len(contacts) == 64
+
+
+def test_what_is_said_of_unknown_addresses_changes_nothing(contacts: Contacts) -> None:
+    contacts.full(("192.0.2.1", 1), 0.0)
+    contacts.lost(("192.0.2.1", 1), 0.0)
+    contacts.forget(("192.0.2.1", 1))
+    assert len(contacts) == 0
+    assert not contacts.due(100.0, named_only=False)

@@ -129,7 +129,7 @@ def test_the_smallest_body_and_empty_extensions_are_fine() -> None:
     assert decode_manifest(encode_manifest(said, IDENTITY), GROUP) == said
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3])
+@pytest.mark.parametrize("cut", [1, 3, 4, 6])
 def test_extensions_that_end_too_early_are_refused(cut: int) -> None:
     data = bytearray(encode_manifest(manifest(extensions=(Extension(9, b""), Extension(9, b"abc"))), IDENTITY))
     extended = struct.unpack_from(">H", data, 74)[0]

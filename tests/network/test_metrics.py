@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from bristle.network.metrics import render
 from bristle.peer.record import Heard, Iteration
@@ -58,3 +59,10 @@ def test_every_line_is_of_the_text_format() -> None:
 
 def test_a_status_comes_back_from_json() -> None:
     assert Status.from_dict(status().to_dict()) == status()
+
+
+def test_what_is_not_known_yet_is_left_out() -> None:
+    text = render(replace(status(), last=None, accuracy=None))
+    assert "bristle_iteration 12" in text
+    assert "bristle_last" not in text
+    assert "bristle_accuracy" not in text
