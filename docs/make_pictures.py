@@ -32,6 +32,10 @@ MANY = """
 peers = 100
 attackers = 5
 iterations = 200
+evaluate_every = 5
+[data]
+train_samples = 12000
+test_samples = 2000
 [attack]
 name = "label-flip"
 [rule]
@@ -49,13 +53,12 @@ class Shot:
     name: str
     command: tuple[str, ...]
     after: int
-    receiver: str | None
+    receiver: str
     sender: str
     column: int
 
 
 SHOTS = (
-    Shot("live-demo", ("demo", "--iterations", "100"), 40, None, "attacker 1", 3),
     Shot("live-5-peers", ("demo", "--peers", "5", "--attackers", "2", "--iterations", "60"), 30, "peer 0", "peer 2", 4),
     Shot("live-100-peers", ("simulate", "world.toml"), 60, "peer 3", "attacker 2", 5),
 )
@@ -81,8 +84,7 @@ def take(shot: Shot, out: Path) -> None:
         browser.emulate(dark=False, width=WIDTH, height=HEIGHT)
         browser.open(url)
         browser.wait(lambda: _iteration(browser) >= shot.after, f"iteration {shot.after}")
-        if shot.receiver is not None:
-            browser.click(_named(".peers button.name", shot.receiver))
+        browser.click(_named(".peers button.name", shot.receiver))
         browser.click(f"{_named('.matrix [role=rowheader]', shot.sender)}.parentNode.children[{shot.column + 1}]")
         browser.wait_for("!document.querySelector('#reason').hidden")
         height = browser.value("document.documentElement.scrollHeight")
@@ -129,7 +131,7 @@ def _iteration(browser: Browser) -> int:
 
 
 def _named(selector: str, name: str) -> str:
-    return f"[...document.querySelectorAll('{selector}')].find(node => node.innerText.includes('{name}'))"
+    return f"[...document.querySelectorAll('{selector}')].find(node => node.textContent.includes('{name}'))"
 
 
 if __name__ == "__main__":
