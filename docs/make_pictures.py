@@ -31,7 +31,7 @@ MANY = """
 [world]
 peers = 100
 attackers = 5
-iterations = 200
+iterations = 100
 evaluate_every = 5
 [data]
 train_samples = 12000
@@ -60,7 +60,7 @@ class Shot:
 
 SHOTS = (
     Shot("live-5-peers", ("demo", "--peers", "5", "--attackers", "2", "--iterations", "60"), 30, "peer 0", "peer 2", 4),
-    Shot("live-100-peers", ("simulate", "world.toml"), 60, "peer 3", "attacker 2", 5),
+    Shot("live-100-peers", ("simulate", "world.toml"), 40, "peer 3", "attacker 2", 5),
 )
 
 
