@@ -36,9 +36,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
     limits = Limits()
     for said in (
         f"{limits.handshake_rate:.0f} a second (100 from 256",
-        f"joins {limits.handshake_rate:.0f}, a host {4 * limits.handshake_rate:.0f}",
+        f"joins {limits.handshake_rate:.0f}, a host {limits.handshake_rate:.0f}",
         f"{limits.manifest_rate:.0f} manifests a second; messages for nothing {limits.nuisance_rate:.0f}",
-        f"handshakes {70 * limits.handshake_rate:.0f}, joins {4 * limits.handshake_rate:.0f} "
+        f"handshakes {30 * limits.handshake_rate:.0f}, joins {limits.handshake_rate:.0f} "
         f"({0.4 * limits.handshake_rate:.0f} while there is no room), "
         f"manifests {16 * limits.manifest_rate:.0f} a second",
         f"{AT_A_LOOK} datagrams every {1000 * NOW_AND_THEN:.0f} ms",

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 Address = tuple[str, int]
 
+_EVERYBODY = ipaddress.IPv4Address("255.255.255.255")
 _FAMILIES = {4: 4, 6: 16}
 
 
@@ -40,7 +41,7 @@ def may_hand_on(address: Address, to: Address) -> bool:
     Also what a neighbour at `to` may hand on to us: nobody outside gets us to contact a service of this machine.
     """
     ip = _ip(address[0])
-    if address[1] == 0 or ip.is_multicast or ip.is_unspecified or ip == ipaddress.IPv4Address("255.255.255.255"):
+    if address[1] == 0 or ip.is_multicast or ip.is_unspecified or ip == _EVERYBODY:
         return False
     return (not ip.is_loopback or is_loopback(to)) and ip.version == _ip(to[0]).version
 

@@ -83,15 +83,15 @@ class Inbox:
 
     def on_manifest(self, link: Link, message: SignedManifest, size: int, now: float) -> float:
         """Take a manifest: everything that costs nothing is checked before the signature. Return what it was worth."""
-        if not link.allowance.may_announce(now):
-            self._tally.refuse(Refusal.OVER_BUDGET)
-            return NOTHING
         incoming = link.incoming
         sequence = sequence_of(message.signed)
         if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
             # Once more: the acknowledgement got lost.
             incoming.begin(incoming.manifest, message.piece_size, message.order, now)
             self._acknowledge(link, now)
+            return NOTHING
+        if not link.allowance.may_announce(now):
+            self._tally.refuse(Refusal.OVER_BUDGET)
             return NOTHING
         manifest = decode_manifest(message.signed, self._group)
         refusal = manifest if isinstance(manifest, Refusal) else self._why_not(link, manifest, message, now)
@@ -175,6 +175,7 @@ class Inbox:
         if isinstance(head, Refusal):
             self._tally.refuse(head)
             return
+        link.allowance.kept()
         self._tally.heads_in += 1
         link.heads_in += 1
         self._inbox.pop(link.key_id, None)  # So that the newest comes last.

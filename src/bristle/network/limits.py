@@ -30,8 +30,7 @@ class Limits:
         Manifests a second, each of which costs a signature check, from one neighbour; from all together, sixteen times
         as many, half of which are shared out evenly, so that every neighbour has some.
     handshake_rate : float
-        Handshake datagrams a second that one source address may cost us, and joins among them; a host's joins, and
-        those of all together, four times as many.
+        Handshake datagrams a second that one source address may cost us, and, in the long run, joins of all together.
     nuisance_rate : float
         Messages a second that one neighbour may send for nothing: what nobody asked for, or what is here already.
         Those who send many more are let go, and kept out for a minute.

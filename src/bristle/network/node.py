@@ -206,7 +206,7 @@ class Node:
                 return
         if worth > 0:
             link.allowance.make_up(worth)
-        elif link.allowance.bothered(-worth, now):
+        elif link.allowance.bothered(-worth, self._pool, now):
             self.membership.bar(link, now)
 
     def tick(self, now: float) -> float:

@@ -19,19 +19,19 @@ class Strangers:
     Parameters
     ----------
     rate : float
-        Datagrams a second of one address; of a network ten times, of all newcomers fifty and of all others twenty times
-        as many. Joins of one address, too; of a host and of all together four times as many, and next to none while
-        there is no room.
+        Datagrams a second of one address; of a network ten times, of all newcomers twenty and of all others ten times
+        as many. Joins of one address, too, of a host and of all together, though many may come at once; and next to
+        none while there is no room.
     """
 
     def __init__(self, rate: float) -> None:
         self._of_address = Budgets[Address](rate=rate, burst=2 * rate)
         self._of_network = Budgets[str](rate=10 * rate, burst=40 * rate)
-        self._begun = Bucket(20 * rate, 40 * rate)
-        self._new = Bucket(50 * rate, 100 * rate)
+        self._begun = Bucket(10 * rate, 40 * rate)
+        self._new = Bucket(20 * rate, 100 * rate)
         self._joins = Budgets[Address](rate=rate, burst=rate)
-        self._joins_of_host = Budgets[str](rate=4 * rate, burst=16 * rate)
-        self._all_joins = Bucket(4 * rate, 32 * rate)
+        self._joins_of_host = Budgets[str](rate=rate, burst=16 * rate)
+        self._all_joins = Bucket(rate, 32 * rate)
         self._joins_in_vain = Bucket(0.4 * rate, 4 * rate)
 
     def admit(self, address: Address, now: float) -> bool:
