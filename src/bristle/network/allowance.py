@@ -93,8 +93,8 @@ class Allowance:
         While they do not, nobody is let go: some honest peers are too quick for a slow line, and most of what they
         send comes late.
         """
-        total, own = pool.nuisance.take(price, now), self._nuisance.take(price, now)
-        return not (total or own)
+        pool.nuisance.take(price, now)
+        return not self._nuisance.take(price, now) and pool.nuisance.tokens < pool.nuisance.burst / 10
 
     def make_up(self, credit: float) -> None:
         """Take note of something useful: it makes up for what was not."""
