@@ -31,6 +31,9 @@ LATE = 0.3
 SIGNATURES = 25.0
 """Manifests that each identity signs a second; the others are sent again."""
 
+JOINS = 0.2
+"""Of all cookies, those that a well-signed join answers: more than the victim looks at, at less cost."""
+
 UNSIGNED = ("noise", "session", "hello", "join")
 SIGNED = ("acknowledgements", "pieces", "peers", "manifests", "joins", "everything")
 KINDS = {"unsigned": UNSIGNED, "signed": SIGNED}
@@ -242,7 +245,7 @@ def _answer(source: Source, target: Address) -> None:
             source.session = None
         return
     answer = handshake.decode(datagram, source.group)
-    if isinstance(answer, Cookie):
+    if isinstance(answer, Cookie) and random.random() < JOINS:
         source.caller = Caller(source.identity, source.group, nonce=answer.nonce, session_id=os.urandom(4))
         source.socket.sendto(source.caller.join(answer.cookie, alone=True), target)
     elif isinstance(answer, Welcome) and source.caller is not None:

@@ -31,7 +31,7 @@ _PAYLOAD = 8
 _NETWORK = 0xFFF00000
 """The IP header, to the filter."""
 
-_SOURCE = {socket.AF_INET: 12, socket.AF_INET6: 12}
+_SOURCE = 12
 """Where four bytes of the source are in the IP header: all of IPv4's, and of IPv6's the end of its network's part."""
 
 _ALL, _SPREAD, _SLICES_SHIFT = 0xFFFFFFFF, 0x9E3779B1, 28
@@ -105,7 +105,7 @@ def _program(welcomed: Welcomed, family: int, salt: int) -> list[tuple[int, int,
     for at, load, size in [(at, _LOAD_WORD, 4) for at in range(0, 20, 4)] + [(20, _LOAD_HALF, 2)]:
         wanted = int.from_bytes(welcomed.prefix[at : at + size], "big")
         handshake += [(load, 0, 0, _PAYLOAD + at), (_IF_EQUAL, 1, 0, wanted), drop]
-    handshake += [(_LOAD_WORD, 0, 0, _NETWORK + _SOURCE[family])]
+    handshake += [(_LOAD_WORD, 0, 0, _NETWORK + _SOURCE)]
     for host in sorted(set(_words(welcomed.hosts, family))):
         handshake += [(_IF_EQUAL, 0, 1, host), accept]
     handshake += [(_XOR, 0, 0, salt & _ALL), (_MULTIPLY, 0, 0, _SPREAD), (_SHIFT_RIGHT, 0, 0, _SLICES_SHIFT)]

@@ -30,8 +30,8 @@ class Strangers:
         self._begun = Bucket(10 * rate, 40 * rate)
         self._new = Bucket(20 * rate, 100 * rate)
         self._joins = Budgets[Address](rate=rate, burst=rate)
-        self._joins_of_host = Budgets[str](rate=rate, burst=16 * rate)
-        self._all_joins = Bucket(rate, 32 * rate)
+        self._joins_of_host = Budgets[str](rate=rate, burst=8 * rate)
+        self._all_joins = Bucket(rate, 8 * rate)
         self._joins_in_vain = Bucket(0.4 * rate, 4 * rate)
 
     def admit(self, address: Address, now: float) -> bool:
