@@ -39,9 +39,7 @@ def growth(rows: list[Row], name: str, peers: list[int]) -> list[float]:
 
 def table(rows: list[Row], summary: Row) -> str:
     """Return the figures as Markdown."""
-    end = max(row["seconds"] for row in rows)
-    last = [row for row in rows if row["seconds"] == end and "accuracy" in row]
-    accuracy = [row["accuracy"] for row in last]
+    accuracy = [value for seen in _of(rows, "accuracy").values() for _, value in seen[-1:]]
     memory = [value / MEBIBYTE for seen in _of(rows, "memory").values() for _, value in seen[-1:]]
     files = [value for seen in _of(rows, "files").values() for _, value in seen[-1:]]
     store = [value / MEBIBYTE for seen in _of(rows, "store").values() for _, value in seen[-1:]]
