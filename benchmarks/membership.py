@@ -263,7 +263,7 @@ def tables(rows: list[Row], game: Game) -> str:
         "With noise, at 2 samples of a class:",
         "",
         "| `share_noise` | likelihood ratio: AUC | caught at 1 % | who hears "
-        f"{LISTENED} heads: AUC | caught at 1 % | accuracy in a network | worst peer | ε by proof |",
+        f"{LISTENED} heads: AUC | caught at 1 % | accuracy in a network | worst peer | ε by proof, were rows cut |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in noisy:
