@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from bristle.apps.demo_relay import Address, Impairment, Relay
 
 Found = TypeVar("Found")
-LONG = 120.0
+LONG = 300.0
 """Seconds after which something that one waits for will not happen any more."""
 
 

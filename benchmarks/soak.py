@@ -118,7 +118,8 @@ class Soak:
 
     def start(self, number: int) -> None:
         """Start a peer; one that was killed must go on from what it had told of."""
-        told = self.alive[number].acknowledged() if number in self.alive else 0
+        before = self.alive.get(number)
+        told = 0 if before is None else before.acknowledged()
         mine = ",".join(str((number + step) % 10) for step in range(5))
         words = (
             f"--interval {self.plan.interval} --classes {mine} --listen 127.0.0.1:{self.ports[number]} --seed {number} "
@@ -127,9 +128,8 @@ class Soak:
         peer = self.fleet.start(f"peer-{number}", *words.split(), known=self.lines.known(number))
         self.alive[number] = peer
         self.down.discard(number)
-        if told:
-            found = int(peer.event("listening")["iteration"])
-            self.lost += max(0, told - found)
+        if before is not None:
+            self.lost += max(0, told - int(peer.event("listening")["iteration"]))
             self.happened["restart"] += 1
 
     def kill(self) -> None:
@@ -180,6 +180,8 @@ class Soak:
         plan = self.plan
         for number in range(plan.peers - plan.late):
             self.start(number)
+        for peer in self.alive.values():
+            peer.event("listening")  # What follows is to befall peers that run.
         for number in range(plan.peers - plan.late, plan.peers):
             self.at(plan.seconds / 4, partial(self._join, number))
         for what, count in (
