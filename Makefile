@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Wheels that serve every system are installed by hash first; the rest then by exact version.
+HASHED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes
 
-.PHONY: help demo test lint types imports unit coverage mutants peers field audit licences docs docs-pictures pictures format bench clean
+.PHONY: help demo test lint types imports licences unit coverage mutants peers field audit fuzz lock docs docs-pictures pictures format bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -15,13 +17,15 @@ $(BIN)/python:
 	@echo "Creating a virtual environment in $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.core: pyproject.toml constraints.txt packaging/hashed-core.txt | $(BIN)/python
 	@echo "Installing Bristle (a minute the first time) ..."
+	@$(HASHED) --requirement packaging/hashed-core.txt
 	@$(PIP) --editable '.[plots]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt packaging/hashed-core.txt packaging/hashed-dev.txt | $(BIN)/python
 	@echo "Installing Bristle with its development tools (some minutes the first time) ..."
+	@$(HASHED) --requirement packaging/hashed-core.txt --requirement packaging/hashed-dev.txt
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.core $(VENV)/.docs
 
@@ -33,7 +37,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.core  ## see Bristle at work (the main job); DEMO=--quick for a small one
 	@$(BIN)/bristle demo $(DEMO)
 
-test: lint types imports unit  ## everything that CI checks
+test: lint types imports licences unit  ## everything that CI checks
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -44,6 +48,9 @@ types: $(VENV)/.dev
 
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+licences: $(VENV)/.dev
+	@$(BIN)/python packaging/licences.py
 
 # Two processes, each with one thread for arithmetic; the tests of a file stay together.
 unit: $(VENV)/.dev peers
@@ -91,6 +98,21 @@ bench: peers field  ## ours beside the field, in ten minutes; writes docs/benchm
 
 pictures: $(VENV)/.dev  ## of the live page, for docs/; needs Chromium
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_pictures.py
+audit: | $(BIN)/python  ## known vulnerabilities of what is pinned, where their database can be reached
+	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit && \
+		$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --requirement packaging/audit.txt; }
+	@$(VENV)/audit/bin/python packaging/audit.py
+
+fuzz: $(VENV)/.dev  ## hostile inputs for every surface, some minutes; see docs/fuzzing.md
+	$(BIN)/python fuzz/run.py all --inputs 100000
+
+lock: $(VENV)/.dev  ## after a change of constraints.txt: the hashes of what is the same for everybody
+	$(BIN)/python packaging/lock.py
+
+bench: peers  ## rules against ByzFL and ByzPy, and training; writes docs/
+	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/receivers.py --out docs/benchmarks-receivers.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --out docs/training-speed.md
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .

@@ -1,0 +1,56 @@
+"""Look up known vulnerabilities of every pinned package with pip-audit, if its database can be reached.
+
+    make audit
+
+Exit code 1: something is vulnerable. 0: nothing is known, or the database could not be reached, which is said.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 300
+
+
+def main() -> None:
+    """Run pip-audit over constraints.txt and say what came of it."""
+    words = [sys.executable, "-m", "pip_audit", "--requirement", str(ROOT / "constraints.txt"), "--no-deps"]
+    words += ["--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "10"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"audit: NOT DONE: the database of vulnerabilities did not answer within {PATIENCE} s")
+        return
+    code, told = verdict(done.stdout, done.stderr)
+    print(told)
+    sys.exit(code)
+
+
+def verdict(stdout: str, stderr: str) -> tuple[int, str]:
+    """Return the exit code and what to say of pip-audit's answer."""
+    try:
+        packages = json.loads(stdout)["dependencies"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        why = (stderr.strip().splitlines() or ["no word"])[-1]
+        if any(word in why for word in ("onnect", "esolve", "imed out", "unreachable", "Proxy", "Service")):
+            return 0, f"audit: NOT DONE: the database of vulnerabilities cannot be reached from here ({why[:200]})"
+        return 1, f"audit: pip-audit failed: {why[:500]}"
+    known = [
+        f"  {package['name']} {package['version']}: {flaw['id']}, repaired in {', '.join(flaw['fix_versions']) or '-'}"
+        for package in packages
+        for flaw in package.get("vulns", [])
+    ]
+    if known:
+        return 1, "\n".join(["audit: known vulnerabilities:", *known])
+    skipped = sum("skip_reason" in package for package in packages)
+    if skipped == len(packages):
+        return 0, "audit: NOT DONE: the database of vulnerabilities knows none of the packages, as if it were not there"
+    return 0, f"audit: {len(packages) - skipped} packages, no known vulnerability ({skipped} not in the database)"
+
+
+if __name__ == "__main__":
+    main()
