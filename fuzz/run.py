@@ -4,6 +4,7 @@
     python fuzz/run.py messages --engine atheris           coverage-guided: pip install atheris (Python 3.11)
     python fuzz/run.py all --inputs 20000                  every target in turn
     python fuzz/run.py --write-seeds                       make the seed corpus anew
+    python fuzz/run.py --show figures.jsonl                kept figures as a table
 
 What breaks a promise is kept in fuzz/crashes and ends the run with exit code 1. A crash that was repaired moves to
 tests/fuzz/regressions/TARGET, where the suite feeds it again.
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
+from bristle.network.refusal import Refusal
 from harness import Target, Watch
 from mutation import Mutator
 
@@ -100,11 +103,29 @@ def guided(name: str, *, inputs: int, seed: int, figures: Path | None, found: Pa
 
 
 def _note(watch: Watch, engine: str, seconds: float, figures: Path | None) -> None:
-    row = {"engine": engine, **watch.figures(), "cpu_seconds": round(seconds, 1)}
+    row = {"engine": engine, "run": os.getpid(), **watch.figures(), "cpu_seconds": round(seconds, 1)}
     print(json.dumps(row), flush=True)
     if figures is not None:
         with figures.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def show(figures: Path) -> None:
+    """Print a table of figures: the last of every run, runs of a target together."""
+    rows = map(json.loads, figures.read_text(encoding="utf-8").splitlines())
+    last = {(row["target"], row["engine"], row["run"]): row for row in rows}
+    refusals = {refusal.value for refusal in Refusal} | {"refused"}
+    print("| target | by | inputs | not refused | slowest input | growth of the process | CPU time |")
+    print("|---|---|---|---|---|---|---|")
+    for name, engine in dict.fromkeys((target, engine) for target, engine, _ in last):
+        runs = [row for (target, by, _), row in last.items() if (target, by) == (name, engine)]
+        inputs = sum(row["inputs"] for row in runs)
+        taken = sum(count for row in runs for kind, count in row["outcomes"].items() if kind not in refusals)
+        slowest, growth = max(row["slowest_ms"] for row in runs), max(row["growth_bytes"] for row in runs)
+        print(
+            f"| {name} | {engine} | {inputs:,} | {taken / inputs:.1%} | {slowest:.1f} ms | {growth / 2**20:.1f} MiB "
+            f"| {sum(row['cpu_seconds'] for row in runs):.0f} s |"
+        )
 
 
 def write_seeds() -> None:
@@ -128,7 +149,11 @@ def main() -> None:
     parser.add_argument("--found", type=Path, default=FOLDER / "found", help="where atheris keeps what reaches further")
     parser.add_argument("--figures", type=Path, help="add the figures to this file, a JSON object a line")
     parser.add_argument("--write-seeds", action="store_true", help="make the seed corpus anew")
+    parser.add_argument("--show", type=Path, metavar="FIGURES", help="print kept figures as a table")
     options = parser.parse_args()
+    if options.show:
+        show(options.show)
+        return
     if options.write_seeds:
         write_seeds()
         return

@@ -99,9 +99,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         digests = hashes(wanted, Path(folder))
     for file, chosen in (("hashed-core.txt", core), ("hashed-dev.txt", set(digests) - core)):
-        lines = [
-            f"{name}=={wanted[name]} --hash=sha256:{digests[name]}\n" for name in sorted(digests) if name in chosen
-        ]
+        names = sorted(chosen & digests.keys())
+        lines = [f"{name}=={wanted[name]} --hash=sha256:{digests[name]}\n" for name in names]
         (ROOT / "packaging" / file).write_text(NOTE + "".join(lines), encoding="utf-8")
         print(f"packaging/{file}: {len(lines)} wheels")
 

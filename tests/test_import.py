@@ -9,7 +9,7 @@ IMPORT_ALL = """
 import importlib, pkgutil, socket, sys
 
 def forbid(event, args):
-    if event in ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.bind", "urllib.Request"):
+    if event in ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.bind"):
         raise PermissionError(f"{event} {args[1:]}")
 
 sys.addaudithook(forbid)

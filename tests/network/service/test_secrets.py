@@ -20,7 +20,7 @@ SECRET = b"a secret of the group, 32 bytes."
 
 
 def forms(secret: bytes) -> set[str]:
-    """Return how a secret looks in a log: as it is, in hexadecimal, in base 64 at any offset, or as Python shows bytes."""
+    """Return how a secret looks in a log: as it is, in hexadecimal, in base 64 at any offset, or as Python does."""
     found = {secret.hex(), secret.hex().upper(), repr(secret)[2:-1], repr(bytearray(secret))[12:-2]}
     for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
         for offset in range(3):
