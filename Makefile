@@ -109,11 +109,6 @@ fuzz: $(VENV)/.dev  ## hostile inputs for every surface, some minutes; see docs/
 lock: $(VENV)/.dev  ## after a change of constraints.txt: the hashes of what is the same for everybody
 	$(BIN)/python packaging/lock.py
 
-bench: peers  ## rules against ByzFL and ByzPy, and training; writes docs/
-	$(BIN)/python benchmarks/rules.py --out docs/benchmarks-rules.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/receivers.py --out docs/benchmarks-receivers.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/training.py --out docs/training-speed.md
-
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
