@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import sys
 import time
 from hashlib import sha256
@@ -28,6 +29,8 @@ from mutation import Mutator
 FOLDER = Path(__file__).resolve().parent
 CORPUS, CRASHES = FOLDER / "corpus", FOLDER / "crashes"
 TARGETS = ("messages", "manifest", "body", "handshake", "transfer", "datagrams", "http", "toml", "npz", "images")
+DECODERS = TARGETS[:6]
+FIGURES = "## Figures"
 PROGRESS_EVERY = 10.0
 """Seconds between lines that say how far a run is."""
 
@@ -110,22 +113,35 @@ def _note(watch: Watch, engine: str, seconds: float, figures: Path | None) -> No
             file.write(json.dumps(row) + "\n")
 
 
-def show(figures: Path) -> None:
-    """Print a table of figures: the last of every run, runs of a target together."""
+def table(figures: Path) -> str:
+    """Return a table of figures: the last of every run, runs of a target together."""
     rows = map(json.loads, figures.read_text(encoding="utf-8").splitlines())
     last = {(row["target"], row["engine"], row["run"]): row for row in rows}
     refusals = {refusal.value for refusal in Refusal} | {"refused"}
-    print("| target | by | inputs | not refused | slowest input | growth of the process | CPU time |")
-    print("|---|---|---|---|---|---|---|")
-    for name, engine in dict.fromkeys((target, engine) for target, engine, _ in last):
+    lines = ["| target | by | inputs | not refused | slowest input | growth of the process | CPU time |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    total = 0
+    for name, engine in sorted({(target, engine) for target, engine, _ in last}, key=lambda key: TARGETS.index(key[0])):
         runs = [row for (target, by, _), row in last.items() if (target, by) == (name, engine)]
         inputs = sum(row["inputs"] for row in runs)
+        total += inputs if name in DECODERS else 0
         taken = sum(count for row in runs for kind, count in row["outcomes"].items() if kind not in refusals)
         slowest, growth = max(row["slowest_ms"] for row in runs), max(row["growth_bytes"] for row in runs)
-        print(
+        lines.append(
             f"| {name} | {engine} | {inputs:,} | {taken / inputs:.1%} | {slowest:.1f} ms | {growth / 2**20:.1f} MiB "
             f"| {sum(row['cpu_seconds'] for row in runs):.0f} s |"
         )
+    said = f"{total:,} inputs of the wire decoders ({', '.join(DECODERS)}), and none broke a promise."
+    return "\n".join([f"{said} Python {platform.python_version()}, {platform.machine()}.", "", *lines, ""])
+
+
+def show(figures: Path, page: Path | None) -> None:
+    """Print a table of figures, or put it in the place of the last section of a page."""
+    if page is None:
+        print(table(figures))
+        return
+    before, _, _ = page.read_text(encoding="utf-8").partition(FIGURES)
+    page.write_text(before + FIGURES + "\n\n" + table(figures), encoding="utf-8")
 
 
 def write_seeds() -> None:
@@ -150,9 +166,10 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, help="add the figures to this file, a JSON object a line")
     parser.add_argument("--write-seeds", action="store_true", help="make the seed corpus anew")
     parser.add_argument("--show", type=Path, metavar="FIGURES", help="print kept figures as a table")
+    parser.add_argument("--page", type=Path, help="with --show: write it into this page, e.g. docs/fuzzing.md")
     options = parser.parse_args()
     if options.show:
-        show(options.show)
+        show(options.show, options.page)
         return
     if options.write_seeds:
         write_seeds()
