@@ -177,7 +177,7 @@ def measure(*, quick: bool) -> list[Row]:
         packages = [core, replace(core, name="Bristle, its rule", code="from bristle import Bristle"), *others()]
         size = None if quick else size_of_environment(python)
         torch_there = packages[0].run("import importlib.util; print(importlib.util.find_spec('torch') is not None)")
-        times = import_times(packages, 1 if quick else 11)
+        times = import_times(packages, 1 if quick else 7)
         for package in packages:
             took, numpy = times[package.name]
             row: Row = {"package": package.name, "import_s": took, "numpy_s": numpy, "missing": []}
