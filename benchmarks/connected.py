@@ -1,6 +1,6 @@
 """Time of one iteration of one peer against how many peers it hears, for every rule: a table and a figure.
 
-    python benchmarks/connected.py [--quick] [--json rows.json] [--figure docs/connected-peers.png]
+    python benchmarks/connected.py [--quick] [--seconds 0.05] [--json rows.json] [--figure figure.png]
 
 One iteration is what a live peer does when its turn comes: integrate the newest head of everybody it hears, then train
 one mini-batch (`bristle.peer.step.step`). Heads are 10 x 800; the peer holds 4 classes, 2 samples each to train on and
@@ -170,10 +170,11 @@ def _label(axes: Any, ends: list[tuple[float, int, str, str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 30 peers and few turns, to see that it works")
+    parser.add_argument("--seconds", type=float, default=0.05, help="about how long each has its turns")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--figure", type=Path, help="draw them into this PNG file")
     options = parser.parse_args()
-    rows = measure(seconds=0.01, connected=(1, 10, 30)) if options.quick else measure(seconds=0.05)
+    rows = measure(seconds=0.01, connected=(1, 10, 30)) if options.quick else measure(seconds=options.seconds)
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows))
