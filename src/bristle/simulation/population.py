@@ -13,6 +13,7 @@ from bristle.learning.metrics import Evaluation
 from bristle.learning.training import held_labels
 from bristle.peer.step import Samples
 from bristle.simulation.features import FeatureData
+from bristle.simulation.rows_of import rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
@@ -76,7 +77,7 @@ class Population:
         found = xp.take(samples.features, xp.reshape(xp.where(index >= 0, index, xp.zeros_like(index)), (-1,)), axis=0)
         features = xp.reshape(found, (*index.shape, samples.features.shape[-1]))
         if self.offsets is not None:
-            features = features + _rows(self.offsets, rows)[:, None, :]
+            features = features + rows_of(self.offsets, rows)[:, None, :]
         return Samples(features, samples.labels)
 
 
@@ -145,8 +146,4 @@ def _offsets(scenario: Scenario, features: Array) -> Array:
 
 def _taken(samples: Samples, rows: Integers | None) -> Samples:
     assert samples.index is not None
-    return Samples(samples.features, _rows(samples.labels, rows), _rows(samples.index, rows))
-
-
-def _rows(values: Array, rows: Integers | None) -> Array:
-    return values if rows is None else namespace(values).take(values, from_numpy(rows, like=values), axis=0)
+    return Samples(samples.features, rows_of(samples.labels, rows), rows_of(samples.index, rows))

@@ -13,9 +13,11 @@ SPARSE = 8
 
 
 def rows_of(values: Array, rows: Integers | None) -> Array:
-    """Return `values[rows]`, in any library; None: all of them."""
+    """Return `values[rows]`, in any library, to be read only; None: all of them."""
     if rows is None:
         return values
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool(np.all(rows[1:] > rows[:-1])):
+        return values[int(rows[0]) : int(rows[-1]) + 1, ...]  # Those that follow each other need not be copied.
     return namespace(values).take(values, from_numpy(rows, like=values), axis=0)
 
 
