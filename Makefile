@@ -98,6 +98,7 @@ bench: peers field  ## ours beside the field, in ten minutes; writes docs/benchm
 
 pictures: $(VENV)/.dev  ## of the live page, for docs/; needs Chromium
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_pictures.py
+
 audit: | $(BIN)/python  ## known vulnerabilities of what is pinned, where their database can be reached
 	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit && \
 		$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --requirement packaging/audit.txt; }
