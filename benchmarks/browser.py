@@ -108,7 +108,7 @@ class Browser:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    def wait(self, until: Callable[[], T], what: str) -> T:
+    def wait(self, until: Callable[[], T | None], what: str) -> T:
         """Wait until something is true."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
