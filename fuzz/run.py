@@ -22,7 +22,6 @@ from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
-from bristle.network.refusal import Refusal
 from harness import Target, Watch
 from mutation import Mutator
 
@@ -80,6 +79,8 @@ def guided(name: str, *, inputs: int, seed: int, figures: Path | None, found: Pa
     """Let atheris look for inputs that reach new branches. It ends the process itself: figures are kept on the way."""
     import atheris  # noqa: PLC0415 - only this engine needs it
 
+    if "bristle" in sys.modules:
+        raise RuntimeError("bristle was imported before atheris could watch its branches")
     with atheris.instrument_imports(include=["bristle"]):
         target = load(name)
     watch, began = Watch(target), time.process_time()
@@ -115,6 +116,8 @@ def _note(watch: Watch, engine: str, seconds: float, figures: Path | None) -> No
 
 def table(figures: Path) -> str:
     """Return a table of figures: the last of every run, runs of a target together."""
+    from bristle.network.refusal import Refusal  # noqa: PLC0415 - nothing of it before atheris has seen it
+
     rows = map(json.loads, figures.read_text(encoding="utf-8").splitlines())
     last = {(row["target"], row["engine"], row["run"]): row for row in rows}
     refusals = {refusal.value for refusal in Refusal} | {"refused"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +86,13 @@ def test_an_input_that_breaks_something_is_kept(tmp_path: Path, monkeypatch: pyt
     (kept,) = (tmp_path / "crashes").iterdir()
     assert found.value.args == (kept.read_bytes(),)
     assert kept.name in found.value.__notes__[0]
+
+
+def test_a_guided_run_sees_all_of_the_imports() -> None:
+    # What is imported before atheris looks has no branches to be guided by.
+    code = f"import sys; sys.path.append({str(run.FOLDER)!r}); import run; print('bristle' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_the_same_seed_makes_the_same_inputs() -> None:
