@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from bristle.network import messages
-from bristle.network.budget import Bucket
+from bristle.network.allowance import Allowance, Pool
 from bristle.network.counters import Tally
 from bristle.network.encoding import decode_head
 from bristle.network.inbox import Inbox
@@ -56,9 +56,10 @@ def check(data: bytes) -> str:
     """Let it happen; whatever did, memory is accounted for, and every head that arrived is the one that was signed."""
     tally = Tally()
     answers: list[bytes] = []
-    inbox = Inbox(group=GROUP, limits=LIMITS, tally=tally, send=lambda link, message: answers.append(message))
+    pool = Pool(LIMITS)
+    inbox = Inbox(group=GROUP, limits=LIMITS, tally=tally, pool=pool, send=lambda link, message: answers.append(message))
     links = [
-        Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, Bucket(1e9, 1e9), Bucket(50, 100), 0, 0)
+        Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, Allowance(LIMITS), 0, 0)
         for at, sender in enumerate(SENDERS)
     ]
     reader, now, taken = Reader(data), 0.0, 0

@@ -165,7 +165,7 @@ def test_a_world_that_does_not_fit_is_refused_with_what_would() -> None:
         ({"asynchrony": Asynchrony(loss=0.1)}, "no message be lost"),
         ({"user_shift": 0.1}, "users must not differ"),
         ({"rule": rules.create("bristle-plus")}, "claims"),
-        ({"topology": RandomNeighbours(k=70), "peers": 90}, "more others than their rule looks at, which is 64"),
+        ({"topology": RandomNeighbours(k=70), "peers": 90}, "more others than their rule looks at, which is 48"),
     ],
 )
 def test_what_it_cannot_do_is_said_and_left_to_other_worlds(data: FeatureData, options: Any, words: str) -> None:
