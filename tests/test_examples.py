@@ -25,5 +25,8 @@ def test_shapes(tmp_path: Path) -> None:
     knows = [int(share) for share in re.findall(r"peer \d .*knows (\d+)% of all", done.stdout)]
     assert len(knows) == 4
     assert min(knows) > 60, "three of six shapes alone are worth 50 at most"
-    assert re.search(r"the liar +tested and rejected", done.stdout)
+    # How much it gets in the very last iteration depends on whose heads came in time for that.
+    lied = re.search(r"the liar +(tested and rejected|kept: (?P<share>[\d.]+)%)", done.stdout)
+    assert lied is not None
+    assert float(lied["share"] or 0) < 10
     assert not list(tmp_path.iterdir())
