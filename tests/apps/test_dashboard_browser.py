@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium() is None, reason=AB
 LONGEST_TASK = 0.2
 STATE = "document.querySelector('#state .words').textContent"
 NAMES = "[...document.querySelectorAll('.matrix [role=rowheader]')].map(row => row.lastChild.textContent)"
+DRAWN = "document.body.dataset.drawn !== undefined"
 REASON = "document.querySelector('#reason').innerText"
 
 
@@ -75,6 +76,7 @@ def test_the_page_of_a_running_demo(fresh: Browser, tmp_path: Path) -> None:
         url = fresh.wait(lambda: re.search(r"Live page: (\S+)", log.read_text()), "the address")[1]
         fresh.open(url)
         fresh.wait(lambda: iteration(fresh) > 0, "the first iteration")
+        fresh.wait_for(DRAWN)
         assert fresh.value(NAMES) == ["peer 0", "peer 1", "peer 2", "peer 3", "attacker 1"]
         assert fresh.value("document.querySelectorAll('.peers [data-member]').length") == 5
         # It goes on by itself: the same document, later.
@@ -179,6 +181,7 @@ def test_a_hundred_peers_keep_the_page_quick(fresh: Browser, large_run: str) -> 
 def test_keys_and_colours(fresh: Browser, large_run: str) -> None:
     fresh.open(large_run)
     fresh.wait(lambda: iteration(fresh) > 0, "the first iteration")
+    fresh.wait_for(DRAWN)
     focused = "document.activeElement.dataset"
     fresh.value("document.querySelector('.matrix [tabindex=\"0\"]').focus()")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
