@@ -17,7 +17,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bristle.apps.dashboard import dashboard, stay
 from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.apps.progress import patient_bar
 from bristle.apps.simulate_config import SimulationConfig, read
@@ -105,6 +104,8 @@ def show(
         raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
     if decisions and json is None:
         raise ValueError("--decisions are kept in the file of rows: add --json FILE")
+    from bristle.apps.dashboard import dashboard, stay  # noqa: PLC0415 - `bristle.simulate` needs no server
+
     with dashboard(page) as feed:
         watched = decisions or feed is not None
         board = SimulationBoard(experiment.scenario, experiment.data, feed) if watched else None
