@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def _numbers(make: Callable[[], Rules]) -> dict[str, str]:
         rules = make()
         verdicts = {}
         for name, rule in rules.items():
-            verdicts[name] = judged(lambda rule=rule, case=case: rule(_vectors(case)))
+            verdicts[name] = judged(partial(rule, _vectors(case)))
         seen[case] = summary(verdicts)
     return seen
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _in_rules(case: str) -> str:
         rule = rules.create(name)
         return rule(own, received, mask=mask, evaluation=evaluation, claims=claims, context=context, rng=rng).head
 
-    verdicts = {name: judged(lambda name=name: decide(name)) for name in rules.names()}
+    verdicts = {name: judged(partial(decide, name)) for name in rules.names()}
     return f"refused ({', '.join(sorted(why))}), {summary(verdicts)}"
 
 
