@@ -19,7 +19,7 @@ from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
 
 # Held-out features of up to so many bytes are looked up once; those of larger worlds whenever they are needed.
-KEPT_BYTES = 512 << 20
+KEPT_BYTES = 3 << 29
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from bristle.simulation.scenario import Scenario
 from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
 
-CHUNK_BYTES = 128 << 20
+CHUNK_BYTES = 64 << 20
 """What the heads that a chunk of receivers hears may take, where each hears few of all."""
 
 
