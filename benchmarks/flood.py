@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -149,7 +150,7 @@ async def learn(folder: str, members: list[int], known: list[Address], interval:
             honest.update(command)
 
     async with AsyncExitStack() as exits:
-        peers = []
+        peers: list[Peer] = []
         for member in members:
             mine = [(member * 3 + step) % 10 for step in range(4)]
             chosen = np.concatenate([np.flatnonzero(data.y_train == digit)[12 * member :][:12] for digit in mine])
@@ -339,7 +340,7 @@ def _tell(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-COLUMNS = {
+COLUMNS: dict[str, Callable[[Result], str]] = {
     "flood": lambda one: one.kind + (", one address" if one.one_address else ""),
     "sent/s": lambda one: f"{one.sent_per_second:,.0f}",
     "generator": lambda one: f"{one.generator_cpu:.0%}",

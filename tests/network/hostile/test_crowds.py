@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bristle.network import Group, Limits
@@ -41,7 +42,7 @@ def test_a_hundred_names_of_one_host_leave_half_of_the_places_to_others(
         assert await crowd_in(crowd, target, alone=False) == 8
         await wait(lambda: len(target.neighbours()) == 8)
         node = target._node
-        assert node.tally.refused["no room for another neighbour"] > 80
+        assert target.counters.refused["no room for another neighbour"] > 80
         assert len(node.membership.sessions) <= 8 + 64
         # Others come, and find room: but a crowd has half of the places, and keeps them.
         friends = [
@@ -53,7 +54,12 @@ def test_a_hundred_names_of_one_host_leave_half_of_the_places_to_others(
         for number, friend in enumerate(friends):
             friend.share(head_of(group, number), iteration=1)
         heard: set[bytes] = set()
-        await wait(lambda: heard.update(one.sender for one in target.take()) or keys <= heard)
+
+        def all_heard() -> bool:
+            heard.update(one.sender for one in target.take())
+            return keys <= heard
+
+        await wait(all_heard)
         # The crowd asks again, and for mercy: nobody has to leave for it who is not of it.
         await crowd_in([attackers(group, host="127.66.0.1") for _ in range(40)], target, alone=True)
         assert keys <= {one.key_id for one in target.neighbours()}
@@ -114,9 +120,10 @@ def test_a_neighbour_whom_the_user_named_keeps_its_place(
 
 def test_a_peer_with_two_addresses_is_called_at_one(on_network: Scenario, wait: Wait, group: Group) -> None:
     async def scenario(network: RealNetwork) -> None:
+        without_faults: Any = SimpleNamespace(loss=0.0, duplication=0.0, delay=0.0, jitter=0.0)
         quick = Limits(retry=0.02, longest_retry=0.1)
         first = await network.peer(group, limits=quick, listen=("127.0.0.1", 0))
-        relays = [network.relay(first.address, impairment) for impairment in [_Clear()] * 2]
+        relays = [network.relay(first.address, without_faults) for _ in range(2)]
         second = await network.peer(group, limits=quick, known=[relay.address for relay in relays])
         await wait(lambda: bool(first.neighbours()) and bool(second.neighbours()))
         await asyncio.sleep(0.5)
@@ -126,9 +133,3 @@ def test_a_peer_with_two_addresses_is_called_at_one(on_network: Scenario, wait: 
         assert sum(relay.relayed for relay in relays) - before < 10
 
     on_network(scenario)
-
-
-class _Clear:
-    """A line without faults."""
-
-    loss = duplication = delay = jitter = 0.0

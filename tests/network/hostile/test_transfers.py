@@ -105,7 +105,7 @@ def test_forged_chunks_bombs_and_oversize_are_refused(
         flipped = body[:20_000] + bytes([body[20_000] ^ 1]) + body[20_001:]
         bomb = zlib.compress(bytes(2**24), 9)
         not_finite = body_of(np.zeros(large.shape, np.float32)).replace(b"\x00", b"\xff")
-        for refusal, share in {
+        cases: dict[str, Callable[[], None]] = {
             "chunk does not match its digest": lambda: liar.share(body, altered=flipped),
             "decompression bomb": lambda: liar.share(bomb, compression=1),
             "oversize": lambda: liar.share(body + bytes(1)),
@@ -114,7 +114,8 @@ def test_forged_chunks_bombs_and_oversize_are_refused(
             "wrong shape": lambda: liar.share(body, features=799),
             "forged sender": lambda: liar.share(body, sender=second.identity.key_id),
             "wrong group": lambda: liar.share(body, group=bytes(20)),
-        }.items():
+        }
+        for refusal, share in cases.items():
             share()
             await wait(lambda refusal=refusal: first.counters.refused.get(refusal, 0) >= 1)
         liar.send(b"\xb5" + bytes(20_000))
@@ -175,7 +176,12 @@ def test_lies_about_time_and_progress_change_nothing(
         # As far as numbers go: its words are kept as its words, and it has silenced nobody but itself.
         liar.share(body, sequence=2**64 - 1, iteration=2**32 - 1)
         received: list[Any] = []
-        await wait(lambda: bool(received.extend(first.take()) or received))
+
+        def arrived() -> bool:
+            received.extend(first.take())
+            return bool(received)
+
+        await wait(arrived)
         assert [(one.iteration, one.sequence) for one in received] == [(2**32 - 1, 2**64 - 1)]
         liar.share(body)
         await wait(lambda: first.counters.refused.get("replay") == 1)
