@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -30,8 +31,8 @@ import numpy as np
 import psutil
 
 from bristle.apps.demo import Demo, digits
+from bristle.apps.demo_events import Step
 from bristle.apps.demo_run import running
-from bristle.apps.demo_worker import Step
 from bristle.arrays import to_numpy
 from bristle.simulation.population import populate
 from field_task import Task, loopback_bytes
@@ -197,15 +198,14 @@ def measure(*, quick: bool, counted: bool, tell: Callable[[str], None] = lambda 
             write_task(size, task)
             mine = [("Bristle, bristle-plus", "bristle-plus"), ("Bristle, fedavg", "fedavg")]
             runs: list[tuple[str, Callable[[], list[Row]]]] = [
-                (name, lambda rule=rule, size=size: ours(rule, size, counted))
-                for name, rule in mine[: 1 if quick else 2]
+                (name, partial(ours, rule, size)) for name, rule in mine[: 1 if quick else 2]
             ]
             others = [("flower", "Flower 1.42, FedAvg, a server"), ("p2pfl", "p2pfl 0.4.4, FedAvg")]
             for name, told in others:
                 if name == "p2pfl" and size.peers > MOST_OF_P2PFL:
                     continue
                 if available(name):
-                    runs.append((told, lambda name=name, size=size, task=task: theirs(name, size, task)))
+                    runs.append((told, partial(theirs, name, size, task)))
                 else:
                     tell(f"{told} is left out: run `make field`")
             again = [] if quick else [run for run in runs if not run[0].startswith("p2pfl")]

@@ -29,7 +29,8 @@ class ByzFL:
 
     def __init__(self, network: Network, samples: Samples, attackers: int, rule: str, *, mixing: bool = False) -> None:
         load()
-        models, framework = import_module("byzfl.fed_framework.models"), import_module("byzfl.fed_framework")
+        models: Any = import_module("byzfl.fed_framework.models")
+        framework = import_module("byzfl.fed_framework")
         # Models are looked up there by their names.
         models.BenchmarkNetwork = network
         common = {

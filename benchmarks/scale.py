@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import platform
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -310,4 +309,4 @@ def numpy_run(peers: int) -> Row:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

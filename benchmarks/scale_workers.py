@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bristle.simulation import LargeWorld, Workers, on_device
+from bristle.simulation import LargeWorld, Precision, Workers, on_device
 from bristle.simulation.large_measurement import evaluated_peers, measure_large
-from scale import NARROW, Precision, add_row, machine, mnist, peak_bytes, synchronised, world_of
+from scale import NARROW, add_row, machine, mnist, peak_bytes, synchronised, world_of
 
 
 def main() -> None:

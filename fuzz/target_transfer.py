@@ -57,7 +57,9 @@ def check(data: bytes) -> str:
     tally = Tally()
     answers: list[bytes] = []
     pool = Pool(LIMITS)
-    inbox = Inbox(group=GROUP, limits=LIMITS, tally=tally, pool=pool, send=lambda link, message: answers.append(message))
+    inbox = Inbox(
+        group=GROUP, limits=LIMITS, tally=tally, pool=pool, send=lambda link, message: answers.append(message)
+    )
     links = [
         Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, Allowance(LIMITS), 0, 0)
         for at, sender in enumerate(SENDERS)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 import pytest
 from ipv8.messaging.interfaces.endpoint import EndpointClosedException
@@ -9,8 +10,9 @@ from ipv8.messaging.interfaces.endpoint import EndpointClosedException
 from bristle.network import Group, Identity, Overlay
 from bristle.network.addresses import Address
 from bristle.network.beacon import Beacon
-from bristle.network.endpoint import Listener, UDPSocket
+from bristle.network.endpoint import UDPSocket
 from bristle.network.refusal import Refusal
+from bristle.network.shield import Welcomed
 
 GROUP = Group(application="a", backbone="b", classes=("0", "1"), features=8)
 
@@ -21,9 +23,15 @@ def taken_port() -> tuple[socket.socket, int]:
     return taken, taken.getsockname()[1]
 
 
+def socket_at(port: int = 0, receive: Callable[[list[tuple[Address, bytes]]], int] = lambda come: 0) -> UDPSocket:
+    return UDPSocket(
+        "127.0.0.1", port, receive=receive, welcomed=lambda: Welcomed(bytes(22), (), ()), unread=lambda dropped: None
+    )
+
+
 def test_a_closed_socket_says_so_and_may_be_closed_again() -> None:
     async def scenario() -> None:
-        endpoint = UDPSocket("127.0.0.1", 0)
+        endpoint = socket_at()
         endpoint.close()
         assert not endpoint.is_open()
         await endpoint.open()
@@ -40,20 +48,19 @@ def test_a_closed_socket_says_so_and_may_be_closed_again() -> None:
 
 def test_what_a_datagram_causes_may_close_the_socket() -> None:
     async def scenario() -> None:
-        receiving, sending = UDPSocket("127.0.0.1", 0), UDPSocket("127.0.0.1", 0)
-        await receiving.open()
-        await sending.open()
         heard: list[bytes] = []
 
-        def close(address: Address, datagram: bytes) -> None:
-            heard.append(datagram)
+        def close(come: list[tuple[Address, bytes]]) -> int:
+            heard.extend(datagram for _, datagram in come)
             receiving.close()
+            return 0
 
-        Listener(receiving, close)
+        receiving, sending = socket_at(receive=close), socket_at()
+        await receiving.open()
+        await sending.open()
         to = receiving.get_address()
-        for datagram in (b"one", b"two"):
-            sending.send(to, datagram)
-        assert sending.bytes_up == 6
+        sending.send(to, b"one")
+        assert sending.bytes_up == 3
         sending.reset_byte_counters()
         assert sending.bytes_up == 0
         async with asyncio.timeout(30):
@@ -69,7 +76,7 @@ def test_what_a_datagram_causes_may_close_the_socket() -> None:
 
 def test_what_the_network_does_not_take_is_lost_and_not_counted() -> None:
     async def scenario() -> None:
-        endpoint = UDPSocket("127.0.0.1", 0)
+        endpoint = socket_at()
         await endpoint.open()
         endpoint.send(("127.0.0.1", 9), bytes(70_000))  # more than a datagram can hold
         assert endpoint.bytes_up == 0
@@ -87,7 +94,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_stays_open() -> None:
                 await overlay.start()
             assert not overlay.running
             await overlay.stop()
-            endpoint = UDPSocket("127.0.0.1", port)
+            endpoint = socket_at(port)
             with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port} .*; choose another port"):
                 await endpoint.open()
             assert not endpoint.is_open()

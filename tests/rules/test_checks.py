@@ -130,7 +130,7 @@ def test_a_decision_in_words() -> None:
     assert decision.explain((1,)) == decision.explain(1)
     for wrong in (5, -6, (0, 0), ()):
         with pytest.raises(ValueError, match=r"there is no model .* in a decision about models of shape \(5,\)"):
-            decision.explain(wrong)  # type: ignore[arg-type]
+            decision.explain(wrong)
     batch = rules.FedAvg()(np.stack([OWN] * 2), np.stack([received, RECEIVED]))
     assert batch.explain((0, 1)) == decision.explain(1) != batch.explain((1, 1))
 

@@ -25,7 +25,10 @@ def evaluated_peers(scenario: Scenario, wanted: int | None) -> Integers:
     check_count("evaluate_peers", wanted, least=1)
     if wanted >= scenario.peers:
         return np.arange(scenario.peers)
-    return pick_distinct(draw(scenario.seed, Stream.EVALUATED, np.zeros(1), 0, wanted), scenario.peers)[0]
+    chosen: np.ndarray[Any, np.dtype[np.int64]] = pick_distinct(
+        draw(scenario.seed, Stream.EVALUATED, np.zeros(1), 0, wanted), scenario.peers
+    )[0]
+    return chosen
 
 
 def measure_large(world: LargeWorld, given: tuple[float, float], *, peers: Integers) -> Measurement:

@@ -151,7 +151,8 @@ class Territory:
 
     def _chosen(self, owner: int, heard: Any) -> Integers:
         nodes = self._nodes_of(owner)
-        return nodes[heard[nodes]]
+        chosen: Integers = nodes[heard[nodes]]
+        return chosen
 
     def _nodes_of(self, rank: int) -> Integers:
         peers, attackers = self.workers.share_of(self.peers, rank), self.workers.share_of(self.attackers, rank)
