@@ -26,7 +26,7 @@ from bristle.simulation import (
     run,
 )
 from bristle.simulation.large_measurement import evaluated_peers, measure_large
-from bristle.simulation.large_world import check_memory, suits
+from bristle.simulation.suitability import check_memory, suits
 
 DEVICES = [
     "cpu",

@@ -26,9 +26,9 @@ from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Results, Scenario, Watch, World, on_device, prepare
 from bristle.simulation import run as run_world
 from bristle.simulation.device import torch_device
-from bristle.simulation.large_world import check_memory, suits_scenario
 from bristle.simulation.results import Row
 from bristle.simulation.running import NOBODY
+from bristle.simulation.suitability import check_memory, suits_scenario
 
 SECONDS_BETWEEN_LINES = 5.0
 

@@ -25,9 +25,7 @@ def evaluated_peers(scenario: Scenario, wanted: int | None) -> Integers:
     check_count("evaluate_peers", wanted, least=1)
     if wanted >= scenario.peers:
         return np.arange(scenario.peers)
-    chosen: np.ndarray[Any, np.dtype[np.int64]] = pick_distinct(
-        draw(scenario.seed, Stream.EVALUATED, np.zeros(1), 0, wanted), scenario.peers
-    )[0]
+    chosen: Integers = pick_distinct(draw(scenario.seed, Stream.EVALUATED, np.zeros(1), 0, wanted), scenario.peers)[0]
     return chosen
 
 

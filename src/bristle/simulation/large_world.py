@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import array_api_compat
-import numpy as np
-
 from bristle.arrays import Array, namespace
-from bristle.attacks.alone import LabelFlip, NoAttack
 from bristle.learning.adam import HeadState, paces
 from bristle.learning.head_step import Batch, head_step
 from bristle.learning.metrics import Evaluation
@@ -23,67 +19,22 @@ from bristle.peer.step import Samples
 from bristle.peer.wire_size import head_bytes
 from bristle.rules import Bristle, FedAvg, Local
 from bristle.rules.call import Task
-from bristle.simulation.asynchrony import Asynchrony
 from bristle.simulation.device import free_bytes
 from bristle.simulation.device_streams import draw_on_device, stream_key
 from bristle.simulation.features import FeatureData
 from bristle.simulation.fused import MOST_MODELS, Batches, Moments, fused_for
 from bristle.simulation.memory_plan import FORGETFUL, MemoryPlan, plan_for
-from bristle.simulation.neighbourhood import Neighbourhood, Neighbourhoods
+from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import Population, populate
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.sparse_inbox import SparseInbox, TableRows
 from bristle.simulation.streams import Stream
-from bristle.simulation.topology import Integers, RandomNeighbours, Ring
+from bristle.simulation.suitability import heard_by_each, one_list, suits
+from bristle.simulation.topology import Integers
 from bristle.simulation.workers import Territory, Workers
 
 # Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
 CAPTURED = (Bristle, FedAvg, Local)
-
-
-def suits(scenario: Scenario, data: FeatureData) -> str | None:
-    """Say why a scenario cannot be a large world; None where it can."""
-    if not array_api_compat.is_torch_array(data.train):
-        return "its data must be torch tensors: give it a device"
-    return suits_scenario(scenario)
-
-
-def suits_scenario(scenario: Scenario) -> str | None:
-    """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
-    if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
-        return "its attackers must send what they trained: the attack none or label-flip"
-    if scenario.attackers and not scenario.attackers_in_graph:
-        return "its attackers must be in the graph, not heard by all"
-    if type(scenario.topology) not in (RandomNeighbours, Ring) or not scenario.topology.fixed:
-        return "all its peers must hear equally many others, always the same: the topology random or ring"
-    if scenario.asynchrony != Asynchrony():
-        return "all its peers must act in every iteration, and no message be lost or late"
-    if scenario.user_shift:
-        return "its users must not differ"
-    if scenario.rule.heeds_claims:
-        return "its rule must not heed claims"
-    if not scenario.sharing.plain:
-        return "its peers must share heads as they are"
-    most = scenario.rule.looks_at
-    if most is not None and heard_by_each(scenario) > most:
-        return f"its peers must not hear more others than their rule looks at, which is {most}"
-    return None
-
-
-def check_memory(scenario: Scenario, *, classes: int, features: int, samples: int, device: Any) -> None:
-    """Refuse a large world that would not fit on a torch device, before anything of it is made."""
-    models = heard_by_each(scenario)
-    sizes = {"classes": classes, "features": features, "samples": samples, "models": models}
-    plan_for(scenario, kind=device.type, **sizes).check(free_bytes(device), where=str(device))
-
-
-def heard_by_each(scenario: Scenario) -> int:
-    """Return how many others each peer of a large world hears."""
-    nodes, topology = scenario.peers + scenario.attackers, scenario.topology
-    if isinstance(topology, Ring):
-        return 2 * topology.reach
-    assert isinstance(topology, RandomNeighbours)
-    return topology.count(nodes)
 
 
 class LargeWorld:
@@ -127,7 +78,7 @@ class LargeWorld:
         self.plan = self._planned()
         self.plan.check(free_bytes(self._device), where=str(self._device))
         around = Neighbourhoods(scenario).at(1)
-        index = _one_list(around, scenario.peers)
+        index = one_list(around, scenario.peers)
         self.territory = Territory(self.workers, scenario.peers, scenario.attackers, index)
         self.audience = around.audience
         self.population = populate(scenario, data) if population is None else population
@@ -304,20 +255,6 @@ class LargeWorld:
 
     def _draws(self, place: int, ids: Array, size: int) -> Array:
         return draw_on_device(self._torch, self._keys[place], ids, size)
-
-
-def _one_list(around: Neighbourhood, peers: int) -> Integers:
-    """Return whom each benign peer hears as one list of nodes: benign peers first, then attackers from `peers` on."""
-    last = np.iinfo(np.int64).max
-    if not around.attackers.index.size and around.peers.mask is None:
-        return around.peers.index
-    parts = [
-        values.index + first if values.mask is None else np.where(values.mask, values.index + first, last)
-        for values, first in ((around.peers, 0), (around.attackers, peers))
-    ]
-    together = np.concatenate(parts, axis=1)
-    count = int((together[0] < last).sum())
-    return together if count == together.shape[1] else np.sort(together, axis=1)[:, :count]
 
 
 def _smallest(draws: Array, real: Array, size: int) -> Array:

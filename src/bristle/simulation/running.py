@@ -12,10 +12,11 @@ from bristle.rules.parameters import check_count
 from bristle.simulation import checkpoint as checkpoints
 from bristle.simulation.features import FeatureData
 from bristle.simulation.large_measurement import evaluated_peers, measure_large
-from bristle.simulation.large_world import LargeWorld, suits
+from bristle.simulation.large_world import LargeWorld
 from bristle.simulation.measurement import Measurement, guesses_for, measure
 from bristle.simulation.results import Results, Row, row_of
 from bristle.simulation.scenario import Scenario
+from bristle.simulation.suitability import suits
 from bristle.simulation.world import Round, World
 
 EVERY = 10
