@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,6 +161,10 @@ def test_memory_for_heads_is_bounded(virtual: Networks, group: Group) -> None:
     assert honest.tally.refused[Refusal.TOO_SLOW] == 2
 
 
+def _has_links(node: Node) -> bool:
+    return bool(node.membership.links)
+
+
 def test_heads_that_wait_are_few_however_many_senders_there_were(
     virtual: Networks, group: Group, head_of: Heads
 ) -> None:
@@ -171,7 +176,7 @@ def test_heads_that_wait_are_few_however_many_senders_there_were(
     for port in range(10, 30):
         passing = network.add(group, port=port)
         passing.name(("127.0.0.1", 1), network.now)
-        network.run(5, lambda passing=passing: bool(passing.membership.links))
+        network.run(5, partial(_has_links, passing))
         passing.share(head_of(group, port), iteration=port, now=network.now)
         network.run(0.5)
         friend.share(head_of(group), iteration=port, now=network.now)
