@@ -159,10 +159,8 @@ def million(device: str, scale: float) -> Iterator[Row]:
         populated = time.perf_counter() - begin
         for rule in contenders:
             fresh(device)
-            yield one_run(replace(scenario, rule=rule), data, population, device) | {
-                "copy_bytes_a_second": ceiling,
-                "seconds_to_populate": populated,
-            }
+            row = one_run(replace(scenario, rule=rule), data, population, device)
+            yield {**row, "copy_bytes_a_second": ceiling, "seconds_to_populate": populated}
 
 
 def one_run(scenario: Scenario, data: FeatureData, population: Population, device: str) -> Row:
@@ -210,12 +208,7 @@ def one_run(scenario: Scenario, data: FeatureData, population: Population, devic
 
 def precision(device: str, scale: float) -> Iterator[Row]:
     data = on_device(mnist(), device)
-    kinds = (
-        Precision(),
-        Precision(moments="bfloat16"),
-        Precision(shared="bfloat16"),
-        NARROW,
-    )
+    kinds = (Precision(), Precision(moments="bfloat16"), Precision(shared="bfloat16"), NARROW)
     for seed in range(3):
         for rule in (rules.Bristle(), rules.FedAvg()):
             for kind in kinds:
@@ -293,10 +286,8 @@ def numpy_run(peers: int) -> Row:
     times: list[float] = []
     while len(times) < 3 or (sum(times) < 20 and len(times) < 30):
         begin = time.perf_counter()
-        latest = world.advance(weigh=False)
+        world.advance(weigh=False)
         times.append(time.perf_counter() - begin)
-    found = {"accuracy": float(measure(world, world.advance()).accuracy.mean()), "iteration": world.iteration}
-    del latest
     return {
         "varied": "peers",
         "peers": peers,
@@ -304,7 +295,8 @@ def numpy_run(peers: int) -> Row:
         "seconds_an_iteration": float(np.median(times)),
         "peak_bytes": max(before, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss),
         "threads": os.environ.get("OMP_NUM_THREADS", "all"),
-        **found,
+        "accuracy": float(measure(world, world.advance()).accuracy.mean()),
+        "iteration": world.iteration,
     }
 
 
