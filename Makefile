@@ -52,11 +52,11 @@ imports: $(VENV)/.dev
 licences: $(VENV)/.dev
 	@$(BIN)/python packaging/licences.py
 
-# Two processes, each with one thread for arithmetic; the tests of a file stay together.
+# Two processes, each with one thread for arithmetic; whoever is done takes from the other.
 unit: $(VENV)/.dev peers
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 		echo "There is no Chromium: the tests of the live page in a browser are left out (apt-get install chromium)." >&2
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
 coverage: $(VENV)/.dev  ## branches of rules, network and peer that their tests take; fails under 95 %
 	@mkdir -p out/coverage
