@@ -62,7 +62,7 @@ def test_two_peers_and_the_page_of_one(tmp_path: Path) -> None:
         assert own.holds == (0, 1)
         assert own.hears == (1,)
         assert own.bytes_in
-        assert own.accuracy == found.history[-1][1]
+        assert own.accuracy is not None, "of its latest test, which may be newer than the history's"
         assert other.name == two.key_id[:SHOWN]
         assert other.holds is None, "what others hold is their business"
         (judgement,) = found.judgements

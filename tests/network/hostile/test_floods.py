@@ -194,10 +194,12 @@ def test_a_shield_lets_through_what_it_should(
         stranger = attackers(group, host="127.200.0.1")
         stranger.target = peers[0].address
         before = peers[0].counters
+        prefix = handshake.prefix_of(group)
+        nearly = prefix[:-1] + bytes([prefix[-1] ^ 1])
         for size in range(200):
             stranger.send(os.urandom(size))
             stranger.send(bytes([SEALED]) + os.urandom(size))
-            stranger.send(handshake.prefix_of(group)[:-1] + os.urandom(size))
+            stranger.send(nearly + os.urandom(size))
         peers[1].share(head_of(group), iteration=1)
         await peers[0].arrival()
         assert peers[0].counters.refused == before.refused
