@@ -12,6 +12,8 @@ from bristle import rules
 from bristle.arrays import Pool
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Context
+from bristle.rules.checks import Measure
+from bristle.rules.decision import Reason
 
 RNG = np.random.default_rng(0)
 OWN = RNG.standard_normal((3, 4))
@@ -142,3 +144,28 @@ def test_what_a_plain_rule_asks_for() -> None:
         assert consolidating.consolidates
     assert rules.BristlePlus().integrator.heeds_claims
     assert not rules.Bristle().integrator.heeds_claims
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (rules.MeanAroundMedian, {"f": -1}, "f must be"),
+        (rules.NearestNeighbourMixing, {"f": -1}, "f must be"),
+        (rules.Balance, {"kappa": 0}, "kappa must be"),
+        (rules.Integrator, {"familiar": (10, -1)}, "familiar must be a pair"),
+        (rules.Integrator, {"foreign": (10, 4, 1)}, "foreign must be a pair"),
+        (rules.Integrator, {"foreign": (1.1e6, 4)}, "foreign must be a pair"),
+    ],
+)
+def test_parameters_that_make_no_sense(make: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_parameters_at_their_bounds_are_fine() -> None:
+    assert rules.Integrator(familiar=(10, 0), foreign=(0, 1e6)).familiar == (10, 0)
+
+
+@pytest.mark.parametrize("codes", [Reason, Measure])
+def test_every_code_means_one_thing(codes: Any) -> None:
+    assert len(list(codes)) == len(codes.__members__)

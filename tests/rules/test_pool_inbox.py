@@ -46,10 +46,13 @@ def scene(size: int, *, seed: int, far: bool = False) -> tuple[Pool, Any]:
     return Pool(heads, index), own
 
 
-@pytest.mark.parametrize(("size", "far"), [(6, False), (13, False), (30, True), (60, False)])
+@pytest.mark.parametrize(
+    ("size", "far", "scale"), [(6, False, 1.0), (13, False, 0.05), (30, True, 1.0), (60, False, 1.0)]
+)
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_a_pool_answers_as_copies_do(rule: Rule, size: int, far: bool) -> None:
+def test_a_pool_answers_as_copies_do(rule: Rule, size: int, far: bool, scale: float) -> None:
     pool, own = scene(size, seed=size, far=far)
+    pool, own = Pool(pool.heads * scale, pool.index), own * scale
     mask = np.ones((BATCH, HEARD), bool)
     mask[1, 2] = False
     for given in (None, mask):
