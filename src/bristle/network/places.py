@@ -78,7 +78,8 @@ class Places:
         """
         if not self._mercy.take(1, now):
             return None
-        others = self._crowd(address) or self._others()
+        # One of a crowd takes the place of one of its own.
+        others = self._crowd(address) or self._crowd(None) or self._others()
         others = [link for link in others if not link.session.initiator]
         return self._rng.choice(others[len(others) // 2 :]) if others else None
 
@@ -86,12 +87,15 @@ class Places:
         """Return whom the user did not name, those who have been here for longest first."""
         return [link for link in self._links.values() if not self._contacts.is_named(link.address)]
 
-    def _crowd(self, address: Address) -> list[Link]:
-        """Return the neighbours from a part of the network that has more than half of all places, unless it is ours."""
+    def _crowd(self, address: Address | None) -> list[Link]:
+        """Return the neighbours from a part of the network that has more than half of all places, unless it is theirs.
+
+        `address` is that of a newcomer; None: whoever it is.
+        """
         others = self._others()
         count = Counter(network_of(link.address) for link in others)
         crowded = [one for one, links in count.items() if 2 * links > self._limits.neighbours]
-        if not crowded or crowded[0] == network_of(address):
+        if not crowded or (address is not None and crowded[0] == network_of(address)):
             return []
         return [link for link in others if network_of(link.address) == crowded[0]]
 
