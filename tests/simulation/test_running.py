@@ -163,3 +163,17 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "bristle.simulation.notebook_figure", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "bristle\[plots\]"'):
         Results().plot()
+
+
+def test_runs_that_cannot_be_told_apart_are_not_drawn_as_one() -> None:
+    row = {"figure": "", "rule": "bristle", "attack": "none", "seed": 0, "iteration": 10}
+    measured = {"accuracy_mean": 0.9, "accuracy_min": 0.8}
+    with pytest.raises(
+        ValueError, match=r"two runs of 'bristle, attack: none, seed 0' cannot be told apart; give each"
+    ):
+        Results([{**row, **measured}, {**row, **measured}]).plot()
+    figure = Results([{**row, **measured}, {**row, **measured, "figure": "ring"}]).plot()
+    assert [line.get_label() for line in figure.axes[0].lines] == [
+        "bristle, attack: none, seed 0",
+        "ring: bristle, attack: none, seed 0",
+    ]

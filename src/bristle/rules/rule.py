@@ -128,7 +128,13 @@ class Rule(ABC):
         """Answer for receivers that each hold at least one usable model."""
 
     def _verdict(self, inbox: Inbox, task: Task) -> Verdict:
-        return self.decide(inbox, task) if inbox.received else stay(inbox, Reason.ABSENT)
+        verdict = self.decide(inbox, task) if inbox.received else stay(inbox, Reason.ABSENT)
+        if not isinstance(verdict, Verdict):
+            raise TypeError(
+                f"{type(self).__name__}.decide must return a Verdict, e.g. by combination() or stay(), "
+                f"not {type(verdict).__name__}"
+            )
+        return verdict
 
 
 def stay(inbox: Inbox, reason: Reason) -> Verdict:

@@ -50,9 +50,15 @@ class Results:
         )
         lines: dict[str, list[Row]] = {}
         for row in self.rows:
-            lines.setdefault(f"{row['rule']}, attack: {row['attack']}, seed {row['seed']}", []).append(row)
+            figure_name = f"{row['figure']}: " if row["figure"] else ""
+            lines.setdefault(f"{figure_name}{row['rule']}, attack: {row['attack']}, seed {row['seed']}", []).append(row)
         for label, rows in lines.items():
             iterations = [row["iteration"] for row in rows]
+            if len(set(iterations)) < len(iterations):
+                raise ValueError(
+                    f"two runs of {label!r} cannot be told apart; give each a name of its own, "
+                    "e.g. overrides=['world.figure=ring']"
+                )
             mean, worst = ([row[name] for row in rows] for name in ("accuracy_mean", "accuracy_min"))
             axes.plot(iterations, mean, label=label)
             axes.fill_between(iterations, worst, mean, alpha=0.2)

@@ -201,7 +201,13 @@ def _check_few_models(rule: Rule, scene: Scene) -> None:
             expect(np.array_equal(_parts(decision)[0], scene.own), "without models the own head must stay")
     nobody = replace(scene, mask=np.zeros(scene.draws.shape, dtype=bool)).call(rule)
     expect(np.array_equal(_parts(nobody)[0], scene.own), "with every model masked the own head must stay")
-    alone = rule(scene.own, scene.received)  # Neither data, nor context, nor randomness.
+    try:
+        alone = rule(scene.own, scene.received)
+    except Exception as error:
+        raise AssertionError(
+            f"called without evaluation, context and randomness it raises {type(error).__name__}: {error}; "
+            "a rule that lacks something answers with stay()"
+        ) from error
     expect(np.isfinite(_parts(alone)[0]).all(), "a call with heads alone gives a head that is not finite")
 
 
