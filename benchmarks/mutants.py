@@ -130,8 +130,8 @@ def _tests_for(cover: dict[str, Any], mutant: Mutant, seconds: float) -> list[st
     lines = [file["lines"].get(mutant.file, {}) for file in files]
     within = [str(line) for line in range(mutant.line, mutant.end + 1)]
     fit = [name for each in lines for line in within for name in each.get(line, ())]
-    if not fit:  # It runs as the module is imported, which is no test's doing: every test of the module may notice.
-        fit = [name for each in lines for names in each.values() for name in names]
+    if not mutant.function:  # It runs as the module is imported, which is no test's doing: any of them may notice.
+        fit = list(times)
     own = f"test_{Path(mutant.file).stem}"
     ranked = sorted(
         {name for name in fit if name in times},
