@@ -61,9 +61,10 @@ def test_a_full_disk_is_told_and_left_behind(fleet: Fleet, tmp_path: Path) -> No
         full.reach(done + 3)
         assert full.status().waiting is None
         assert full.stop() == 0
-        assert full.stored().iteration >= full.acknowledged()
+        stored = full.stored().iteration
+        assert stored >= full.acknowledged()
         again = fleet.start("full", *words, home=folder / "peer", rows=folder / "rows.jsonl")
-        assert again.event("listening")["iteration"] == full.stored().iteration
+        assert again.event("listening")["iteration"] == stored
         again.kill()
 
 
