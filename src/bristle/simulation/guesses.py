@@ -11,14 +11,15 @@ import numpy as np
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Wide = np.ndarray[Any, np.dtype[np.float64]]
 Booleans = np.ndarray[Any, np.dtype[np.bool]]
-Classes = np.ndarray[Any, np.dtype[np.int64]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+Classes = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 
 TOGETHER = 10
 """How many heads are multiplied at once: enough for a quick product, whose results stay in the cache."""
 TRIAL = 500
-"""On how many samples it is tried whether the others help."""
-RENEWED = 0.2
-"""The share of samples in doubt from which a new center is tried."""
+"""On how many samples a new center is tried, and how many predictions are settled at once."""
+RENEWAL = 0.3
+"""What a new center costs, where the product of so many heads with all samples costs 1."""
 WORTHWHILE = 0.5
 """The share of samples in doubt from which a whole product is quicker."""
 
@@ -37,7 +38,7 @@ class Guesses:
 
     Where a head w prefers class a for x by more than max_c ‖δ_a - δ_c‖ ‖x‖, the head w + δ predicts a as well (Cauchy
     and Schwarz). Peers that learn together have heads that differ little, and that move little from one call to the
-    next: so most samples are settled by the mean of some heads, of now or of an earlier call, and only the rest are
+    next: so most samples are settled by the mean of all heads, of now or of an earlier call, and only the rest are
     multiplied. What lies within the rounding of 32 bits is decided in 64, and equals there go to the first class: the
     answer does not depend on how it was found.
 
@@ -54,63 +55,74 @@ class Guesses:
 
     def of(self, heads: Floats) -> Classes:
         """Return the classes [P, N] that heads [P, C, D] predict."""
-        found = [guess for _, guess in self.blocks(heads)]
-        return np.concatenate(found) if found else np.empty((0, len(self._test)), dtype=np.int64)
+        found = np.empty((len(heads), len(self._test)), dtype=_numbering(heads.shape[1]))
+        for peers, guess in self.blocks(heads):
+            found[peers] = guess
+        return found
 
-    def blocks(self, heads: Floats) -> Iterator[tuple[int, Classes]]:
-        """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the number of the first of them."""
-        parts = [(start, heads[start : start + TOGETHER]) for start in range(0, len(heads), TOGETHER)]
-        reaches = self._reaches(heads, parts)
-        for (start, some), reach in zip(parts, reaches, strict=True):
-            yield start, self._predictions(some, reach)
+    def blocks(self, heads: Floats) -> Iterator[tuple[Integers, Classes]]:
+        """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the numbers of these heads [p]."""
+        reach = self._centre(heads) if len(heads) else None
+        for peers in _parts(len(heads), reach):
+            doubtful = None if reach is None else self._doubtful(self._center, reach[peers])
+            yield peers, self._predictions(heads[peers], doubtful)
 
-    def _reaches(self, heads: Floats, parts: list[tuple[int, Floats]]) -> list[Wide | None]:
-        """Return how far parts of the heads are from a center that is worth comparing them with, or None."""
-        if parts and self._center is not None:
-            reaches = [_reach(some - self._center.head) for _, some in parts]
-            if self._doubt(self._center, reaches) <= RENEWED:
-                return [*reaches]
-        if not parts:
-            return []
-        mean = heads.mean(axis=0)
-        reaches = [_reach(some - mean) for _, some in parts]
-        if self._doubt(self._centered(mean, slice(TRIAL)), reaches) > WORTHWHILE:
-            return [None] * len(parts)
-        self._center = self._centered(mean, slice(None))
-        return [*reaches]
+    def _centre(self, heads: Floats) -> Wide | None:
+        """Keep or renew the center; return how far heads are from it [P, C], None if it spares them nothing."""
+        reach = None if self._center is None else _reach(heads - self._center.head)
+        work = self._work(self._center, reach, len(heads))
+        if work > RENEWAL:
+            mean = heads.mean(axis=0)
+            anew = _reach(heads - mean)
+            if self._work(self._centered(mean, slice(TRIAL)), anew, len(heads)) + RENEWAL < work:
+                self._center, reach = self._centered(mean, slice(None)), anew
+        return reach
 
-    def _predictions(self, heads: Floats, reach: Wide | None) -> Classes:
-        if reach is not None:
-            assert self._center is not None
-            doubtful = self._doubtful(self._center, reach)
-            if doubtful.mean() <= WORTHWHILE:
-                guess = np.repeat(self._center.guess[None], len(heads), axis=0)
-                rows = np.flatnonzero(doubtful)
-                guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
-                return guess
-        return _predict(heads, self._test, self._norms)[0]
+    def _work(self, center: _Center | None, reach: Wide | None, heads: int) -> float:
+        """Return how many products of some heads with all samples there are to do."""
+        if center is None or reach is None:
+            return len(_parts(heads, None))
+        shares = [self._doubtful(center, reach[peers]).mean() for peers in _parts(heads, reach)]
+        return float(sum(share if share <= WORTHWHILE else 1 for share in shares))
+
+    def _predictions(self, heads: Floats, doubtful: Booleans | None) -> Classes:
+        if doubtful is None or doubtful.mean() > WORTHWHILE:
+            return _predict(heads, self._test, self._norms)[0]
+        assert self._center is not None
+        guess = np.repeat(self._center.guess[None], len(heads), axis=0)
+        rows = np.flatnonzero(doubtful)
+        guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
+        return guess
 
     def _centered(self, head: Floats, part: slice) -> _Center:
         (guess,), (lead,) = _predict(head[None], self._test[part], self._norms[part])
         return _Center(head, guess, lead)
 
     def _doubtful(self, center: _Center, reach: Wide) -> Booleans:
-        """Tell for which samples [N] a head within reach of the center might predict something else."""
-        found: Booleans = center.lead <= reach[center.guess] * self._norms[: len(center.lead)]
+        """Tell for which samples [N] one of some heads within reach [p, C] might predict something else."""
+        found: Booleans = center.lead <= reach.max(axis=0)[center.guess] * self._norms[: len(center.lead)]
         return found
 
-    def _doubt(self, center: _Center, reaches: list[Wide]) -> float:
-        return float(np.mean([self._doubtful(center, reach).mean() for reach in reaches]))
+
+def _parts(heads: int, reach: Wide | None) -> list[Integers]:
+    """Split heads up; those that are about as far from the center come together."""
+    order = np.arange(heads) if reach is None else np.argsort(reach.max(axis=1), kind="stable")
+    return [order[start : start + TOGETHER] for start in range(0, heads, TOGETHER)]
+
+
+def _numbering(classes: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """Return the smallest numbers that can tell classes apart."""
+    return np.min_scalar_type(classes)
 
 
 def _reach(change: Floats) -> Wide:
-    """Return the furthest [C] that the output of any other class can come nearer to that of a class, for ‖x‖ = 1."""
+    """Return how much any other output can gain on that of a class [P, C], for ‖x‖ = 1."""
     wide = change.astype(np.float64)
     products = wide @ wide.swapaxes(1, 2)
     squares = np.diagonal(products, axis1=1, axis2=2)
     apart = squares[:, :, None] + squares[:, None, :] - 2 * products
     # A little more than it is, for the rounding of this very sum.
-    furthest: Wide = np.sqrt(np.maximum(apart, 0).max(axis=(0, 2)) + 1e-9 * squares.max())
+    furthest: Wide = np.sqrt(np.maximum(apart, 0).max(axis=2) + 1e-9 * squares.max())
     return furthest
 
 
@@ -130,10 +142,11 @@ def _best(outputs: Floats) -> tuple[Classes, Floats]:
     """Return the class [P, n] with the largest of outputs [P, C, n], and its lead over the second."""
     first = outputs[:, 0, :].copy()
     second = np.full_like(first, -np.inf)
-    guess = np.zeros(first.shape, dtype=np.int64)
+    guess = np.zeros(first.shape, dtype=_numbering(outputs.shape[1]))
     for place in range(1, outputs.shape[1]):
         other = outputs[:, place, :]
-        np.copyto(guess, place, where=other > first)
+        # Numbers rise, so that the larger one is the newer one: much quicker than writing where it is wanted.
+        np.maximum(guess, np.multiply(other > first, place, dtype=guess.dtype), out=guess)
         np.maximum(second, np.minimum(first, other), out=second)
         np.maximum(first, other, out=first)
     return guess, first - second

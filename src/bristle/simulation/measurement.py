@@ -76,13 +76,14 @@ def _weights(world: World, latest: Round) -> tuple[float, float]:
 def _counted(world: World, guesses: Guesses) -> tuple[Any, Any, Any]:
     """Return what `_counts` does, from predictions."""
     heads, labels = to_numpy(world.heads), to_numpy(world.data.test_labels)
-    peers, classes, _ = heads.shape
-    hits = np.zeros((peers, classes), dtype=np.int64)
-    predicted = np.zeros((peers, classes), dtype=np.int64)
-    for start, guess in guesses.blocks(heads):
-        for peer, guessed in enumerate(guess, start):
+    count, classes, _ = heads.shape
+    hits = np.zeros((count, classes), dtype=np.int64)
+    predicted = np.zeros((count, classes), dtype=np.int64)
+    for peers, guess in guesses.blocks(heads):
+        alike = labels.astype(guess.dtype)
+        for peer, guessed in zip(peers, guess, strict=True):
             predicted[peer] = np.bincount(guessed, minlength=classes)
-            hits[peer] = np.bincount(guessed[guessed == labels], minlength=classes)
+            hits[peer] = np.bincount(guessed[guessed == alike], minlength=classes)
     return hits, predicted, np.bincount(labels, minlength=classes)
 
 
