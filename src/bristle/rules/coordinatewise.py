@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from math import prod
 from typing import Any
+
+import numpy as np
 
 from bristle.arrays import Array, argsort, sort_rows
 from bristle.arrays.order import Workspace, sum_of_sorted
@@ -130,17 +131,34 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
     parts = []
     for start, stop in inbox.blocks():
         stacks = inbox.stacks(start, stop)
-        values, rows = xp.concat(stacks, axis=0), sort_rows(xp, stacks)
+        values = xp.concat(stacks, axis=0)
+        wanted = None if window.nearest else range(window.start, window.start + window.length)
+        rows = sort_rows(xp, stacks, wanted=wanted)
         first: Any = _nearest_start(xp, rows, window.length) if window.nearest else window.start
-        lowest, highest = _at(xp, rows, first), _at(xp, rows, first + (window.length - 1))
-        inside = (values >= lowest) & (values <= highest)
-        if int(xp.sum(xp.astype(inside, xp.int64))) > window.length * prod(values.shape[1:]):  # Equal values at an end.
-            rank = argsort(xp, argsort(xp, values, axis=0), axis=0)
-            inside = (rank >= first) & (rank < first + window.length)
-        parts.append(xp.astype(inside, inbox.own.dtype) / window.length)
+        inside = _between(values, _at(xp, rows, first), _at(xp, rows, first + (window.length - 1)))
+        parts.append(_by_position(xp, values, inside, first, window.length))
     shares = xp.permute_dims(xp.concat(parts, axis=-1), (1, 0, 2))
-    shares = xp.reshape(shares, (shares.shape[0], count, inbox.classes, -1))
-    return xp.mean(shares, axis=-1)
+    shares = xp.reshape(xp.astype(shares, inbox.own.dtype), (shares.shape[0], count, inbox.classes, -1))
+    return xp.mean(shares, axis=-1) / window.length
+
+
+def _between(values: Array, lowest: Array, highest: Array) -> Array:
+    return (values >= lowest) & (values <= highest)
+
+
+def _by_position(xp: Any, values: Array, inside: Array, first: Any, length: int) -> Array:
+    """Leave `length` of the values [n, ...] inside where more are, since some equal those at an end: the first ones."""
+    crowded = xp.sum(xp.astype(inside, xp.int16), axis=0, dtype=xp.int16) > length
+    if not bool(xp.any(crowded)):
+        return inside
+    if xp is not np:
+        rank = argsort(xp, argsort(xp, values, axis=0), axis=0)
+        return (rank >= first) & (rank < first + length)
+    # They are few, as a rule.
+    rank = argsort(xp, argsort(xp, values[:, crowded], axis=0), axis=0)
+    start = first if isinstance(first, int) else first[crowded]
+    inside[:, crowded] = (rank >= start) & (rank < start + length)
+    return inside
 
 
 def _at(xp: Any, rows: list[Array], position: Any) -> Array:
