@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bristle import rules
 from bristle.experiments import Entry, Wanted, entries, figures, rows, tasks
-from bristle.experiments.contenders import PAPER, by_label, full
+from bristle.experiments.contenders import PAPER, full
 
 
 def wanted(*names: str, **options: object) -> Wanted:
@@ -23,7 +23,7 @@ def test_the_papers_six_and_two_reference_lines_are_compared() -> None:
 
 
 def test_rules_are_as_in_the_paper() -> None:
-    found = by_label(PAPER)
+    found = {contender.label: contender for contender in PAPER}
     assert dict(found["krum"].options) == {"f": 4}
     assert (found["bridge"].rule, dict(found["bridge"].options)) == ("trimmed-mean", {"f": 4})
     assert dict(found["mozi"].options) == {"rho": 0.5}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from bristle import rules
@@ -51,22 +50,18 @@ VARIANTS = (
 
 PLUS = Contender(label="bristle-plus", rule="bristle-plus", note="not in the paper: docs/bristle-plus.md")
 
-DEFAULT = (*PAPER, PLUS, TUNED, LOCAL)
+DEFAULT = (*PAPER, TUNED, LOCAL)
+OURS = (*DEFAULT, PLUS)
 
 
 def others() -> tuple[Contender, ...]:
-    """Return every registered rule that is not among the default ones, with its default options."""
-    known = {contender.rule for contender in DEFAULT}
+    """Return every other registered rule, with its default options."""
+    known = {contender.rule for contender in OURS}
     return tuple(Contender(label=name, rule=name) for name in rules.names() if name not in known)
 
 
 def full(which: Literal["paper", "scores", "all"] = "all") -> tuple[Contender, ...]:
     """Return the contenders of the full set: the `paper`'s and ours, also Bristle's other `scores`, or `all`."""
     if which == "all":
-        return (*DEFAULT, *others(), *VARIANTS, *SCORES)
-    return (*DEFAULT, *(SCORES if which == "scores" else ()))
-
-
-def by_label(known: Iterable[Contender]) -> dict[str, Contender]:
-    """Return contenders by what they are called."""
-    return {contender.label: contender for contender in known}
+        return (*OURS, *others(), *VARIANTS, *SCORES)
+    return (*OURS, *(SCORES if which == "scores" else ()))

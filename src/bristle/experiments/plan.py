@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, TUNED, others
+from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, OURS, TUNED, others
 from bristle.experiments.contenders import full as full_contenders
 from bristle.experiments.declaration import Contender, Figure, Panel, Setting, Size, Task
 from bristle.experiments.figures import ALONG, FANG
@@ -68,7 +68,7 @@ class Wanted:
         if self.rules:
             chosen = self.rules
         elif figure.only and (figure.when != "always" or not self.full):
-            known = {contender.label: contender for contender in (*DEFAULT, *others())}
+            known = {contender.label: contender for contender in (*OURS, *others())}
             chosen = tuple(known[label] for label in figure.only if label in known)
         elif self.full:
             chosen = full_contenders("all" if panel is None else panel.full_rules)
