@@ -155,6 +155,41 @@ def test_overrides_are_toml_or_bare_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "expected", "told"),
+    [
+        (["rule.name=median"], {"name": "median", "before": ["bucketing"]}, "left out alpha = 0.2, beta = 5 of"),
+        (["rule.f=2", "rule.name=krum"], {"name": "krum", "f": 2, "before": ["bucketing"]}, "left out alpha = 0.2"),
+        (["rule.name=bristle"], {"name": "bristle", "alpha": 0.2, "beta": 5, "before": ["bucketing"]}, ""),
+        (["rule.alpha=0.3"], {"alpha": 0.3, "beta": 5, "before": ["bucketing"]}, ""),
+        (["rule.name=krum", "rule.name=bristle"], {"name": "bristle", "alpha": 0.2, "beta": 5, "before": ["bucketing"]},
+         ""),
+    ],
+)  # fmt: skip
+def test_another_name_takes_out_the_options_of_the_old_one(
+    overrides: list[str], expected: dict[str, Any], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"rule": {"alpha": 0.2, "beta": 5, "before": ["bucketing"]}}
+    assert read(config, overrides).rule.model_dump(exclude_unset=True) == expected
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == bool(told)
+    assert config == {"rule": {"alpha": 0.2, "beta": 5, "before": ["bucketing"]}}
+
+
+def test_attacks_topologies_and_partitions_lose_their_options_too(capsys: pytest.CaptureFixture[str]) -> None:
+    config = {
+        "attack": {"name": "sybil", "jitter": 0.01},
+        "topology": {"name": "random", "k": 4, "attackers": "in-graph"},
+        "partition": {"classes_per_peer": 3, "samples": 4},
+    }
+    found = read(config, ["attack.name=alie", "topology.name=ring", "partition.name=iid"])
+    assert found.attack.options == found.topology.options == {}
+    assert found.topology.attackers == "in-graph"
+    assert scenario_of(found).partition == partitions.create("iid", samples=4)
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
     ("config", "message"),
     [
         ({"world": {"peeers": 3}}, "no key 'world.peeers'; did you mean 'peers'"),
@@ -167,8 +202,10 @@ def test_overrides_are_toml_or_bare_words() -> None:
         ({"rule": {"name": "krumm"}}, "no rule 'krumm'; did you mean 'krum'"),
         ({"rule": {"name": "krum", "ff": 1}}, "rule 'krum' has no option 'ff'; did you mean 'f'"),
         ({"rule": {"befor": ["bucketing"]}}, "did you mean 'before'"),
-        ({"rule": {"name": "bucketing"}}, "'bucketing' is not a rule"),
-        ({"rule": {"before": ["krum"]}}, "'krum' is not a step"),
+        ({"rule": {"name": "bucketing"}}, "'bucketing' is a step, not a rule: .* rule.before = \\['bucketing'\\]"),
+        ({"rule": {"name": "clipping"}}, "'clipping' is a step, not a rule"),
+        ({"rule": {"name": "nearest-neighbour-mixing", "alpha": 1}}, "'nearest-neighbour-mixing' is a step"),
+        ({"rule": {"before": ["krum"]}}, "'krum' is a rule, not a step"),
         ({"rule": {"name": "krum", "f": "x"}}, "f must be a whole number"),
         ({"attack": {"name": "label-flop"}}, "did you mean 'label-flip'"),
         ({"attack": {"name": "label-flip", "clases": 4}}, "did you mean 'classes'"),
@@ -210,6 +247,55 @@ def test_everything_may_be_your_own(folder: Path) -> None:
     assert [row["iteration"] for row in results.rows] == [10, 20, 30]
     last = results.last()
     assert (last["rule"], last["attack"], last["classes_per_peer"]) == ("MyRule", "MyAttack", 4)
+
+
+BROKEN = """
+from dataclasses import dataclass
+
+from bristle.attacks import SignFlip
+from bristle.rules import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divided(FedAvg):
+    parts: int = 0
+
+    def __post_init__(self):
+        1 / self.parts
+
+
+class Lost(SignFlip):
+    def __init__(self, where="nowhere"):
+        [][{}[where]]
+
+
+class Adding(FedAvg):
+    def __init__(self, value):
+        "text" + value
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["rule.name=broken:Divided"], "'broken:Divided' cannot be made: ZeroDivisionError: .*line 13 of broken.py"),
+        (["rule.name=broken:Adding", "rule.value=3"], "'broken:Adding' cannot be made with value = 3: .*line 23"),
+        (["rule.name=broken:Adding"], "'broken:Adding' does not take these options: .*'value'"),
+        (["attack.name=broken:Lost", "attack.where=here"], "cannot be made with where = 'here': KeyError"),
+        (["rule.name=unreadable:Rule"], "'unreadable:Rule': unreadable cannot be imported: SyntaxError: .*mend it"),
+        (["rule.name=stopping:Rule"], "stopping cannot be imported: RuntimeError: not today .line 2 of stopping.py"),
+    ],
+)  # fmt: skip
+def test_errors_in_things_of_your_own_are_told_in_one_line(
+    folder: Path, overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "broken.py").write_text(BROKEN)
+    (folder / "unreadable.py").write_text("class Rule(:\n")
+    (folder / "stopping.py").write_text("\nraise RuntimeError('not today')\n")
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    with pytest.raises(ValueError, match=message) as told:
+        scenario_of(read("world.toml", overrides))
+    assert len(str(told.value).splitlines()) == 1
 
 
 def test_from_python(folder: Path) -> None:
@@ -284,10 +370,12 @@ def test_ctrl_c_keeps_rows_and_a_checkpoint_that_goes_on_to_the_same_bytes(folde
         (["world.toml", "--set", "world.peers=0"], "bristle: world.toml: world.peers"),
         (["world.toml", "--set", "partition.classes_per_peer=5"], "bristle: classes_per_peer must lie between 1 and 4"),
         (["world.toml", "--resume"], "bristle: to resume, say from which checkpoint"),
+        (["world.toml", "--set", "rule.name=broken:Rule"], "bristle: rule 'broken:Rule' cannot be made: KeyError: 'x'"),
         (["world.toml", "--set", "data.dataset=nowhere.npz"], "bristle: nowhere.npz: no such file"),
     ],
 )
 def test_the_command_answers_mistakes_in_one_line(folder: Path, words: list[str], message: str) -> None:
+    (folder / "broken.py").write_text("def Rule():\n    return {}['x']\n")
     done = command(*words, "--json", "rows.jsonl")
     assert done.returncode == 2
     assert done.stderr.startswith(message)

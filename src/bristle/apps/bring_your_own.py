@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+import traceback
 from collections.abc import Container
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -54,6 +55,8 @@ def find(name: str, *, what: What) -> Any:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
             raise  # It is there, but something that it needs is not.
         raise ValueError(f"{what} {name!r}: there is no module {module!r}; run where it lies, or install it") from error
+    except Exception as error:  # Whatever a stranger's module may raise.
+        raise ValueError(f"{what} {name!r}: {module} cannot be imported: {_told(error)}; mend it there") from error
     finally:
         sys.path.remove(here)
     for part in attribute.split("."):
@@ -78,12 +81,36 @@ def make(name: str, options: dict[str, Any], *, what: What, kind: type | tuple[t
     if not isinstance(found, kind):
         if not callable(found):
             raise ValueError(f"{what} {name!r} is {type(found).__name__}, which is no {what} and cannot make one")
-        try:
-            found = found(**options)
-        except TypeError as error:
-            raise ValueError(f"{what} {name!r} does not take these options: {error}") from error
+        found = _called(found, name, options, what=what)
     elif options:
         raise ValueError(f"{what} {name!r} is made already and takes no options, such as {next(iter(options))!r}")
     if not isinstance(found, kind):
         raise ValueError(f"{what} {name!r} made {type(found).__name__}, which is no {what}")
     return found
+
+
+def _called(maker: Any, name: str, options: dict[str, Any], *, what: What) -> Any:
+    """Call what is not ours; of any error that comes out of it there is one line, with the place in its file."""
+    try:
+        return maker(**options)
+    except Exception as error:  # Whatever a stranger's constructor may raise.
+        inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        if isinstance(error, TypeError) and not inside:
+            raise ValueError(f"{what} {name!r} does not take these options: {error}") from error
+        given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+        remedy = "give other options, or mend it there" if options else "mend it there"
+        raise ValueError(
+            f"{what} {name!r} cannot be made{given and f' with {given}'}: {_told(error)}; {remedy}"
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    """Return an error in words: its kind, what it says, and the last line of theirs that it came through."""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    if isinstance(error, SyntaxError):
+        return said  # Says itself where it is.
+    ours = (__file__, importlib.__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if frame.filename not in ours and not frame.filename.startswith("<")]
+    last = next((frame for frame in reversed(theirs) if frame.filename == theirs[0].filename), None)
+    return said if last is None else f"{said} (line {last.lineno} of {Path(last.filename).name})"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -28,11 +29,18 @@ class Named(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     name: str
+    of_one_name: ClassVar[frozenset[str]] = frozenset()
+    """Keys that are checked here and are options of one name all the same."""
 
     @property
     def options(self) -> dict[str, Any]:
         """What is said besides the name."""
         return dict(self.model_extra or {})
+
+    @classmethod
+    def is_option(cls, key: str) -> bool:
+        """Tell whether a key belongs to the name that stands beside it, and means nothing with another."""
+        return key not in cls.model_fields or key in cls.of_one_name
 
 
 class WorldSection(Section):
@@ -67,6 +75,7 @@ class DataSection(Section):
 class PartitionSection(Named):
     """Who holds what. The name `consecutive` stands for the paper's class sets."""
 
+    of_one_name: ClassVar[frozenset[str]] = frozenset({"classes_per_peer"})
     name: str = "consecutive"
     classes_per_peer: int = Field(default=4, ge=1)
     samples: int = Field(default=2, ge=1)
@@ -139,7 +148,11 @@ class SimulationConfig(Section):
 
 
 def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: Iterable[str] = ()) -> SimulationConfig:
-    """Return a checked configuration from a TOML file or a mapping, with `key=value` overrides put into it."""
+    """Return a checked configuration from a TOML file or a mapping, with `key=value` overrides put into it.
+
+    An override that gives a rule, an attack, a topology or a partition another name takes out the options that stand
+    beside the old one, and says so on stderr; options that are overrides too stay.
+    """
     where = "configuration"
     if isinstance(source, SimulationConfig):
         content: dict[str, Any] = source.model_dump(exclude_unset=True)
@@ -155,8 +168,12 @@ def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: I
             raise ValueError(f"{source} is not TOML: {error}") from error
         except RecursionError as error:
             raise ValueError(f"{source} is not TOML: brackets within brackets, hundreds deep") from error
-    for override in overrides:
-        _put(content, override)
+    wanted = [_parsed(override) for override in overrides]
+    renamed = {path[0]: value for _, path, value in wanted if len(path) == 2 and path[1] == "name"}
+    for table, name in renamed.items():
+        _take_out_options(content, table, name)
+    for override, path, value in wanted:
+        _put(content, override, path, value)
     try:
         return SimulationConfig.model_validate(content)
     except ValidationError as error:
@@ -170,21 +187,40 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(words)}"
 
 
-def _put(content: dict[str, Any], override: str) -> None:
+def _parsed(override: str) -> tuple[str, list[str], Any]:
+    """Return an override, the path of its key, and its value."""
     key, equals, text = override.partition("=")
     path = key.strip().split(".")
     if not equals or not all(path):
         raise ValueError(f"--set {override}: give key=value, e.g. world.peers=20 or rule.name=krum")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
+        return override, path, tomllib.loads(f"value = {text.strip()}")["value"]
     except (ValueError, RecursionError):
-        value = text.strip()  # A bare word is a string: rule.name=krum needs no quotes within quotes.
+        return override, path, text.strip()  # A bare word is a string: rule.name=krum needs no quotes within quotes.
+
+
+def _put(content: dict[str, Any], override: str, path: list[str], value: Any) -> None:
     table = content
     for part in path[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ValueError(f"--set {override}: {part!r} is a value, not a table")
     table[path[-1]] = value
+
+
+def _take_out_options(content: dict[str, Any], table: str, name: Any) -> None:
+    """Take the options of the present name out of a table that gets another, where both are of the kind with names."""
+    present, field = content.get(table), SimulationConfig.model_fields.get(table)
+    section: Any = None if field is None else field.annotation
+    if not isinstance(present, dict) or section is None or not issubclass(section, Named):
+        return
+    before = present.get("name", section.model_fields["name"].default)
+    options = [key for key in present if section.is_option(key)]
+    if name == before or not options:
+        return
+    content[table] = {key: value for key, value in present.items() if key not in options}
+    told = ", ".join(f"{key} = {_shown(present[key])}" for key in options)
+    print(f"bristle: {table}.name={_shown(name)}: left out {told} of {_shown(before)}", file=sys.stderr)
 
 
 def _explained(error: ValidationError) -> str:

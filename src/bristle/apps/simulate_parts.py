@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
-from bristle import rules
 from bristle.apps import bring_your_own
 from bristle.apps.simulate_config import (
     AttackSection,
@@ -97,11 +96,13 @@ def make_rule(section: RuleSection) -> Rule:
 def _rule_or_step(name: str, options: dict[str, Any], *, kind: type, what: Literal["rule", "step"]) -> Any:
     if bring_your_own.is_foreign(name, what=what, ours={**RULES, **STEPS}):
         return bring_your_own.make(name, options, what=what, kind=kind)
-    made = _built_in(what, {**RULES, **STEPS}, name, options, RuleSection)
-    if not isinstance(made, kind):
-        known = rules.names() if what == "rule" else rules.steps()
-        raise ValueError(f"{name!r} is not a {what}; choose from {', '.join(known)}")
-    return made
+    if what == "rule" and name in STEPS:
+        raise ValueError(
+            f"{name!r} is a step, not a rule: put it before one, e.g. rule.before = [{name!r}] and rule.name = 'krum'"
+        )
+    if what == "step" and name in RULES:
+        raise ValueError(f"{name!r} is a rule, not a step: put it into rule.name; steps are {', '.join(STEPS)}")
+    return _built_in(what, {**RULES, **STEPS}, name, options, RuleSection)
 
 
 def make_attack(section: AttackSection, *, classes: int | None = None) -> Attack:
