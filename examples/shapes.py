@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle import Peer
+from bristle import Pace, Peer
 from bristle.learning.backbone import CallableBackbone
-from bristle.network.service_pace import Pace
 
 SHAPES = ("circle", "square", "triangle", "cross", "bar", "frame")
 SIDE, CELLS, ORIENTATIONS = 24, 6, 8

@@ -9,9 +9,10 @@ import bristle
 
 
 def test_public_names() -> None:
-    from bristle import Bristle, Context, Decision, Evaluation, Peer, Pool, attacks, rules, simulate  # noqa: PLC0415
+    from bristle import Bristle, Context, Decision, Evaluation, Pace, Peer, Pool, attacks, rules, simulate  # noqa: PLC0415
 
-    assert {Bristle, Context, Decision, Evaluation, Peer, Pool}
+    assert {Bristle, Context, Decision, Evaluation, Pace, Peer, Pool}
+    assert bristle.TOPOLOGIES["ring"]
     assert rules.names()
     assert attacks.names()
     assert callable(simulate)

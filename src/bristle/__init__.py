@@ -4,14 +4,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Bristle", "Context", "Decision", "Evaluation", "Peer", "Pool", "attacks", "rules", "simulate"]
+__all__ = [
+    "TOPOLOGIES",
+    "Bristle",
+    "Context",
+    "Decision",
+    "Evaluation",
+    "Pace",
+    "Peer",
+    "Pool",
+    "attacks",
+    "rules",
+    "simulate",
+]
 
 if TYPE_CHECKING:
     from bristle import attacks, rules
     from bristle.apps.simulate import simulate
+    from bristle.apps.simulate_parts import TOPOLOGIES
     from bristle.arrays import Pool
     from bristle.learning.metrics import Evaluation
     from bristle.network.service import Peer
+    from bristle.network.service_pace import Pace
     from bristle.rules import Bristle, Context, Decision
 else:
     _WHERE = {
@@ -19,8 +33,10 @@ else:
         "Context": "bristle.rules",
         "Decision": "bristle.rules",
         "Evaluation": "bristle.learning.metrics",
+        "Pace": "bristle.network.service_pace",
         "Peer": "bristle.network.service",
         "Pool": "bristle.arrays",
+        "TOPOLOGIES": "bristle.apps.simulate_parts",
         "simulate": "bristle.apps.simulate",
     }
 

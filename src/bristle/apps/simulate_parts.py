@@ -49,6 +49,7 @@ TOPOLOGIES: dict[str, type[Topology]] = {
     "small-world": SmallWorld,
     "edges": Edges,
 }
+"""Topologies by name, as `[topology]` of a world file takes them."""
 
 
 def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scenario:
