@@ -21,6 +21,7 @@ from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.apps.progress import patient_bar
 from bristle.apps.simulate_config import SimulationConfig, read
 from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
+from bristle.apps.simulate_settings import settings_of
 from bristle.data import Dataset
 from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Results, Scenario, Watch, World, on_device, prepare
@@ -58,7 +59,10 @@ def simulate(
         Called with (done, all) while features are extracted for the first time.
     """
     experiment = _prepared(read(config, overrides), progress)
-    return run_world(
+    settings, told = settings_of(experiment.config), watch.row
+    if told is not None:
+        watch = replace(watch, row=lambda row: told({**row, "settings": settings}))
+    results = run_world(
         experiment.scenario,
         experiment.data,
         figure=experiment.config.world.figure,
@@ -68,6 +72,7 @@ def simulate(
         evaluate_peers=experiment.config.world.evaluate_peers,
         watch=watch,
     )
+    return Results([{**row, "settings": settings} for row in results.rows])
 
 
 @dataclass(frozen=True)
@@ -124,18 +129,18 @@ def _run(
     decisions: bool,
 ) -> tuple[list[Row], float]:
     """Run it to the end, or to Ctrl-C; return all rows, and the seconds that it took."""
-    config, console = experiment.config, Console(stderr=True)
+    config, settings, console = experiment.config, settings_of(experiment.config), Console(stderr=True)
     rows: list[Row] = []
     total, began = config.world.iterations, time.monotonic()
     with _stopping() as stop, _row_file(json, fresh=not resume) as write, _progress(console, total) as told:
 
         def row(latest: Row) -> None:
-            rows.append(latest)
+            rows.append({**latest, "settings": settings})
             if board is not None:
                 board.row(latest)
             # The last one waits for the decisions of its iteration.
             if not (decisions and latest["iteration"] == total):
-                write(latest)
+                write(rows[-1])
 
         def iteration(done: int) -> None:
             told(done, rows)

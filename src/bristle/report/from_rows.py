@@ -11,6 +11,7 @@ from typing import Any
 
 from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
+from bristle.report.telling_apart import check_settings, rule_in, told_apart
 from bristle.report.words import best_of, last_of, number, one_line
 
 Row = Mapping[str, Any]
@@ -54,7 +55,8 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
     """Return a report of rows, as `simulate` and `reproduce` write them.
 
     A row holds at least `rule`, `iteration` and `accuracy_mean`. Lines are means over seeds, with a band from the
-    lowest seed to the highest where there are several.
+    lowest seed to the highest where there are several. Runs of one rule with other `settings` get a line each, whose
+    label says what differs.
 
     Raises
     ------
@@ -63,9 +65,10 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
 
     """
     figures: dict[str, dict[Setting, dict[str, Runs]]] = {}
-    count = 0
-    for count, row in enumerate(rows, start=1):  # noqa: B007 - the count is used below
+    checked = list(rows)
+    for row in checked:
         check_row(row)
+    for row in told_apart(checked, alike=SETTING):
         setting = Setting(tuple(row.get(column) for column in SETTING))
         runs = figures.setdefault(str(row.get("figure") or "results"), {}).setdefault(setting, {})
         seen = runs.setdefault(row["rule"], {}).setdefault(int(row.get("seed") or 0), {})
@@ -83,7 +86,7 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
     seeds = sorted(
         {seed for settings in figures.values() for runs in settings.values() for run in runs.values() for seed in run}
     )
-    told = [*facts, ("Rows", number(count)), ("Seeds", ", ".join(map(str, seeds)))]
+    told = [*facts, ("Rows", number(len(checked))), ("Seeds", ", ".join(map(str, seeds)))]
     return Report(title=title, summary=_summary(figures, sections, len(seeds)), sections=sections, facts=tuple(told))
 
 
@@ -106,6 +109,7 @@ def check_row(row: Row) -> None:
     for column in SETTING:
         if not isinstance(row.get(column), str | int | float | None):
             raise ValueError(f"{column} must be a number or a name, and is {row[column]!r}")
+    check_settings(row)
 
 
 def _section(name: str, figure: str, settings: dict[Setting, dict[str, Runs]]) -> Section:
@@ -144,7 +148,7 @@ def _panel(title: str, runs: dict[str, Runs]) -> Panel:
                 y=[fmean(each) for each in values],
                 low=[min(each) for each in values] if several else None,
                 high=[max(each) for each in values] if several else None,
-                kind=Kind.REFERENCE if rule in REFERENCES else Kind.RULE,
+                kind=Kind.REFERENCE if rule_in(rule) in REFERENCES else Kind.RULE,
             )
         )
     return Panel(title=title, lines=tuple(lines), xlabel="iteration", ylabel="accuracy", ylim=(0.0, 1.0))
@@ -153,7 +157,7 @@ def _panel(title: str, runs: dict[str, Runs]) -> Panel:
 def _order(rule_and_run: tuple[str, Runs]) -> tuple[int, str]:
     """Return where a rule stands: known ones in their order in every figure, then others, then references."""
     rule = rule_and_run[0]
-    known = RULES.get(rule) or REFERENCES.get(rule)
+    known = RULES.get(rule_in(rule)) or REFERENCES.get(rule_in(rule))
     return (known.rank if known else len(RULES), rule)
 
 

@@ -10,6 +10,7 @@ from bristle.report.from_rows import SETTING, Setting, check_row
 from bristle.report.snapshot import RunState, Snapshot
 from bristle.report.snapshot_reading import read_snapshot
 from bristle.report.style import REFERENCES
+from bristle.report.telling_apart import told_apart
 
 Row = Mapping[str, Any]
 
@@ -23,8 +24,10 @@ def recorded_runs(rows: Iterable[Row]) -> list[Snapshot]:
     accuracy alone. Local-only and the oracle are no runs of their own where there are others: they are drawn beside.
     """
     runs: dict[tuple[str, Setting, str, int], list[Row]] = {}
-    for row in rows:
+    checked = list(rows)
+    for row in checked:
         check_row(row)
+    for row in told_apart(checked, alike=SETTING):
         setting = Setting(tuple(row.get(column) for column in SETTING))
         key = (str(row.get("figure") or "results"), setting, row["rule"], int(row.get("seed") or 0))
         runs.setdefault(key, []).append(row)
@@ -43,7 +46,9 @@ def _run(
     rows = sorted(rows, key=lambda row: row["iteration"])
     kept = [row["snapshot"] for row in rows if row.get("snapshot") is not None]
     if kept:
-        return read_snapshot(kept[-1])
+        whole = read_snapshot(kept[-1])
+        # The rows know what the run itself does not: how it differs from others of its rule.
+        return replace(whole, rule=rule, subtitle=whole.subtitle.replace(f"rule: {whole.rule}", f"rule: {rule}"))
     last = rows[-1]["iteration"]
     known = Snapshot(
         title=figure,

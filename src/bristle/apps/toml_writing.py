@@ -1,4 +1,4 @@
-"""A configuration as TOML, such as `bristle simulate` reads."""
+"""A configuration, and any value in it, as TOML: such as `bristle simulate` reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def toml_of(config: SimulationConfig, *, about: str = "") -> str:
     lines = [f"# {line}".rstrip() for line in about.splitlines()]
     for section, content in config.model_dump(exclude_unset=True).items():
         lines += ["", f"[{section}]"]
-        lines += [f"{_key(key)} = {_value(value)}" for key, value in content.items() if value is not None]
+        lines += [f"{_key(key)} = {value_of(value)}" for key, value in content.items() if value is not None]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -24,16 +24,17 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
 
 
-def _value(value: Any) -> str:
+def value_of(value: Any) -> str:
+    """Return a value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{_key(key)} = {_value(entry)}" for key, entry in value.items())
+        inside = ", ".join(f"{_key(key)} = {value_of(entry)}" for key, entry in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(entry) for entry in value)}]"
+        return f"[{', '.join(value_of(entry) for entry in value)}]"
     return value.isoformat() if isinstance(value, date | time) else repr(value)
 
 
