@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from bristle import Context, Evaluation, rules
 from bristle.network import Group, Identity, Overlay
 from bristle.network import messages as wire
 from bristle.network.addresses import Address
-from bristle.network.encoding import PLAIN
-from bristle.network.manifest import Manifest, digests_of, encode_manifest
+from bristle.network.manifest import encode_manifest
 from bristle.rules.decision import Reason
 from conformance_cases import (
     CASES,
@@ -31,6 +29,7 @@ from conformance_cases import (
     judged,
     summary,
 )
+from manifests import manifest_of
 
 GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=FEATURES)
 PIECE = 1100
@@ -79,20 +78,9 @@ class _Liar:
 
     def send(self, body: bytes, **changes: Any) -> None:
         """Sign and send a body in the place of a head's."""
-        manifest = Manifest(
-            group=GROUP.id,
-            sender=self.overlay.identity.key_id,
-            sequence=self._node.outbox._next_sequence,
-            iteration=1,
-            encoding="float32",
-            compression=PLAIN,
-            classes=CLASSES,
-            features=FEATURES,
-            body=len(body),
-            digests=digests_of(body),
-        )
+        sender, sequence = self.overlay.identity.key_id, self._node.outbox._next_sequence
         self._node.outbox._next_sequence += 1
-        manifest = replace(manifest, **changes)
+        manifest = manifest_of(body, GROUP, sender, sequence, **changes)
         self.say(wire.SignedManifest(1, PIECE, encode_manifest(manifest, self.overlay.identity)))
         for index in range(-(-len(body) // PIECE)):
             self.say(wire.Piece(manifest.sequence, 1, index, body[PIECE * index : PIECE * (index + 1)]))

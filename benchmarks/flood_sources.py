@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 
 from bristle.network import Group, Identity, handshake, messages
 from bristle.network.handshake import Caller, Cookie, Welcome
-from bristle.network.manifest import Manifest, digests_of, encode_manifest
+from bristle.network.manifest import encode_manifest
 from bristle.network.session import SEALED, Session
+from manifests import manifest_of
 
 Address = tuple[str, int]
 TICK = 0.004
@@ -82,18 +83,7 @@ class Source:
         """Return a message with a well-signed manifest of a head that never follows."""
         self.sequence += 1
         body = bytes(4 * self.group.shape[0] * self.group.shape[1])
-        manifest = Manifest(
-            group=self.group.id,
-            sender=self.identity.key_id,
-            sequence=self.sequence,
-            iteration=1,
-            encoding="float32",
-            compression=0,
-            classes=self.group.shape[0],
-            features=self.group.shape[1],
-            body=len(body),
-            digests=digests_of(body),
-        )
+        manifest = manifest_of(body, self.group, self.identity.key_id, self.sequence)
         return messages.encode(messages.SignedManifest(1, 8000, encode_manifest(manifest, self.identity)))
 
 

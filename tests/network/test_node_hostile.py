@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +16,15 @@ from hypothesis import strategies as st
 
 from bristle.network import Group, Limits, Refusal
 from bristle.network import messages as wire
-from bristle.network.manifest import Manifest, digests_of, encode_manifest
+from bristle.network.manifest import Manifest, encode_manifest
 from bristle.network.messages import Peers, Piece, SignedManifest
 from bristle.network.neighbour import Call, Link
 from bristle.network.node import Node
 from bristle.peer.wire_size import piece_bytes
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import manifests
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix, VirtualNetwork
@@ -83,19 +89,7 @@ def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
 
 
 def manifest_of(node: Node, of: Group, body: bytes, **changes: object) -> Manifest:
-    plain = Manifest(
-        group=of.id,
-        sender=node.membership._identity.key_id,
-        sequence=2**40,
-        iteration=1,
-        encoding="float32",
-        compression=0,
-        classes=of.shape[0],
-        features=of.shape[1],
-        body=len(body),
-        digests=digests_of(body),
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return manifests.manifest_of(body, of, node.membership._identity.key_id, 2**40, **changes)
 
 
 def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Networks, group: Group) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,24 @@ from bristle.network import Group, Identity, handshake, messages
 from bristle.network.addresses import Address
 from bristle.network.encoding import encode_head
 from bristle.network.handshake import Caller, Cookie, Welcome
-from bristle.network.manifest import Manifest, digests_of, encode_manifest
+from bristle.network.manifest import encode_manifest
 from bristle.network.session import SEALED, Session
 
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from manifests import manifest_of
+
+if TYPE_CHECKING:
+    from tests.network.conftest import Matrix, RealNetwork
+
 PIECE = 4000
+
+# What tests call fixtures.
+Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
+Wait = Callable[..., Any]
+Heads = Callable[..., "Matrix"]
+Attackers = Callable[..., "Attacker"]
+Bodies = Callable[["Matrix"], bytes]
 
 
 class Attacker:
@@ -90,19 +105,7 @@ class Attacker:
     def manifest(self, body: bytes, **changes: Any) -> tuple[int, bytes]:
         """Return a sequence and a signed manifest for it."""
         self.sequence += 1
-        plain = Manifest(
-            group=self.group.id,
-            sender=self.identity.key_id,
-            sequence=self.sequence,
-            iteration=1,
-            encoding="float32",
-            compression=0,
-            classes=self.group.shape[0],
-            features=self.group.shape[1],
-            body=len(body),
-            digests=digests_of(body),
-        )
-        manifest = replace(plain, **changes)
+        manifest = manifest_of(body, self.group, self.identity.key_id, self.sequence, **changes)
         return manifest.sequence, encode_manifest(manifest, self.identity)
 
     def share(self, body: bytes, *, altered: bytes | None = None, **changes: Any) -> None:

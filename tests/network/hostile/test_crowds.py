@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bristle.network import Group, Limits
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, RealNetwork
-    from tests.network.hostile.conftest import Attacker
+    from tests.network.conftest import RealNetwork
+    from tests.network.hostile.conftest import Attacker, Attackers, Heads, Scenario, Wait
 
-Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
-Wait = Callable[..., Any]
-Heads = Callable[..., "Matrix"]
-Attackers = Callable[..., "Attacker"]
 
 # The budgets for joins are tried elsewhere; here, all of a crowd are to be heard within a second.
 PLACES = Limits(neighbours=8, handshake_rate=1000.0)

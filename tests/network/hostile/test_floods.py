@@ -16,14 +16,9 @@ from bristle.network import Group, Limits, handshake, messages
 from bristle.network.session import SEALED
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, RealNetwork
-    from tests.network.hostile.conftest import Attacker
+    from tests.network.conftest import RealNetwork
+    from tests.network.hostile.conftest import Attacker, Attackers, Bodies, Heads, Scenario, Wait
 
-Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
-Wait = Callable[..., Any]
-Heads = Callable[..., "Matrix"]
-Attackers = Callable[..., "Attacker"]
-Bodies = Callable[["Matrix"], bytes]
 
 SOURCES = 60
 ROUNDS = 8

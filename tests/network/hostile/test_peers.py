@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,8 @@ from bristle.network.service_pace import Pace
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix
-    from tests.network.hostile.conftest import Attacker
+    from tests.network.hostile.conftest import Attackers, Bodies, Wait
 
-Wait = Callable[..., Any]
-Attackers = Callable[..., "Attacker"]
-Bodies = Callable[["Matrix"], bytes]
 
 CLASSES = ("a", "b", "c")
 ITERATIONS = 12

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from bristle.network import Group, Limits, messages
-from bristle.network.manifest import digests_of
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix, RealNetwork
-    from tests.network.hostile.conftest import Attacker
-
-Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
-Wait = Callable[..., Any]
-Heads = Callable[..., "Matrix"]
-Attackers = Callable[..., "Attacker"]
-Bodies = Callable[["Matrix"], bytes]
+    from tests.network.hostile.conftest import Attacker, Attackers, Bodies, Heads, Scenario, Wait
 
 
-async def honest_pair(network: RealNetwork, wait: Wait, group: Group, **limits: Any) -> Any:
-    """Return two peers that know each other."""
-    first = await network.peer(group, limits=Limits(**limits))
-    second = await network.peer(group, known=[first.address])
-    await wait(lambda: bool(first.neighbours()) and bool(second.neighbours()))
-    return first, second
+Act = Callable[[Any, Any, "Attacker", bytes], Coroutine[Any, Any, None]]
+"""What happens between two honest peers that know each other, a member who means the first no good, and its body."""
+Stage = Callable[..., None]
+
+
+@pytest.fixture
+def on_stage(on_network: Scenario, wait: Wait, head_of: Heads, attackers: Attackers, body_of: Bodies) -> Stage:
+    """Play an act: on_stage(group, act, limit=...); after all that happens in it, an honest head has to arrive."""
+
+    def play(group: Group, act: Act, **limits: Any) -> None:
+        async def scenario(network: RealNetwork) -> None:
+            first = await network.peer(group, limits=Limits(**limits))
+            second = await network.peer(group, known=[first.address])
+            await wait(lambda: bool(first.neighbours()) and bool(second.neighbours()))
+            liar = attackers(group)
+            assert await liar.join(first.address)
+            await act(first, second, liar, body_of(head_of(group, 9)))
+            await still_hears(first, second, head_of(group), wait)
+
+        on_network(scenario)
+
+    return play
 
 
 async def still_hears(first: Any, second: Any, head: Matrix, wait: Wait) -> None:
-    """See to it that an honest head arrives after all that happened."""
+    """See to it that an honest head arrives."""
     first.take()
     before = first._node.inbox.seen(second.identity.key_id)
     second.share(head, iteration=5)
@@ -41,14 +50,8 @@ async def still_hears(first: Any, second: Any, head: Matrix, wait: Wait) -> None
     np.testing.assert_array_equal({one.sender: one.head for one in first.take()}[second.identity.key_id], head)
 
 
-def test_a_transfer_that_drips_is_given_up_and_holds_up_nobody(
-    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
-) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        first, second = await honest_pair(network, wait, large, patience=0.2)
-        slow = attackers(large)
-        assert await slow.join(first.address)
-        body = body_of(head_of(large, 9))
+def test_a_transfer_that_drips_is_given_up_and_holds_up_nobody(on_stage: Stage, wait: Wait, large: Group) -> None:
+    async def act(first: Any, second: Any, slow: Attacker, body: bytes) -> None:
         sequence, signed = slow.manifest(body)
         slow.say(messages.SignedManifest(1, 512, signed))
         await wait(lambda: first._node.inbox._memory == len(body))
@@ -60,19 +63,12 @@ def test_a_transfer_that_drips_is_given_up_and_holds_up_nobody(
         else:
             pytest.fail("it dripped to its end")
         assert first._node.inbox._memory == 0
-        await still_hears(first, second, head_of(large), wait)
 
-    on_network(scenario)
+    on_stage(large, act, patience=0.2)
 
 
-def test_endless_manifests_hold_one_heads_memory_and_end_in_a_bar(
-    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
-) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        first, second = await honest_pair(network, wait, large, nuisance_rate=2.0)
-        liar = attackers(large)
-        assert await liar.join(first.address)
-        body = body_of(head_of(large, 9))
+def test_endless_manifests_hold_one_heads_memory_and_end_in_a_bar(on_stage: Stage, wait: Wait, large: Group) -> None:
+    async def act(first: Any, second: Any, liar: Attacker, body: bytes) -> None:
         most = 0
         for count in range(1000):
             liar.say(messages.SignedManifest(1, 4000, liar.manifest(body)[1]))
@@ -89,19 +85,14 @@ def test_endless_manifests_hold_one_heads_memory_and_end_in_a_bar(
         with pytest.raises(TimeoutError):
             await liar.join(first.address, seconds=0.3)
         assert first.counters.refused["kept out for a while"] >= 1
-        await still_hears(first, second, head_of(large), wait)
 
-    on_network(scenario)
+    on_stage(large, act, nuisance_rate=2.0)
 
 
 def test_forged_chunks_bombs_and_oversize_are_refused(
-    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+    on_stage: Stage, wait: Wait, large: Group, body_of: Bodies
 ) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        first, second = await honest_pair(network, wait, large)
-        liar = attackers(large)
-        assert await liar.join(first.address)
-        body = body_of(head_of(large, 9))
+    async def act(first: Any, second: Any, liar: Attacker, body: bytes) -> None:
         flipped = body[:20_000] + bytes([body[20_000] ^ 1]) + body[20_001:]
         bomb = zlib.compress(bytes(2**24), 9)
         not_finite = body_of(np.zeros(large.shape, np.float32)).replace(b"\x00", b"\xff")
@@ -122,20 +113,15 @@ def test_forged_chunks_bombs_and_oversize_are_refused(
         await wait(lambda: first.counters.refused["oversize"] == 2)
         assert not first.take()
         assert first._node.inbox._memory == 0
-        await still_hears(first, second, head_of(large), wait)
 
-    on_network(scenario)
+    on_stage(large, act)
 
 
 def test_what_was_said_before_is_not_heard_again(
-    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+    on_stage: Stage, wait: Wait, group: Group, attackers: Attackers
 ) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        first, second = await honest_pair(network, wait, group)
-        member = attackers(group)
-        assert await member.join(first.address)
+    async def act(first: Any, second: Any, member: Attacker, body: bytes) -> None:
         assert member.session is not None
-        body = body_of(head_of(group, 9))
         sequence, signed = member.manifest(body)
         said = [
             member.session.seal(messages.encode(messages.SignedManifest(1, 4000, signed))),
@@ -160,19 +146,12 @@ def test_what_was_said_before_is_not_heard_again(
         listener.say(messages.SignedManifest(1, 4000, signed))
         await wait(lambda: first.counters.refused.get("forged sender") == 1)
         assert not first.take()
-        await still_hears(first, second, head_of(group), wait)
 
-    on_network(scenario)
+    on_stage(group, act)
 
 
-def test_lies_about_time_and_progress_change_nothing(
-    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
-) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        first, second = await honest_pair(network, wait, group)
-        liar = attackers(group)
-        assert await liar.join(first.address)
-        body = body_of(head_of(group, 9))
+def test_lies_about_time_and_progress_change_nothing(on_stage: Stage, wait: Wait, group: Group, head_of: Heads) -> None:
+    async def act(first: Any, second: Any, liar: Attacker, body: bytes) -> None:
         # As far as numbers go: its words are kept as its words, and it has silenced nobody but itself.
         liar.share(body, sequence=2**64 - 1, iteration=2**32 - 1)
         received: list[Any] = []
@@ -189,39 +168,34 @@ def test_lies_about_time_and_progress_change_nothing(
         before = first._node.outbox._next_sequence
         for seen in (2**64 - 1, 2**63 - 1, 2**50):
             liar.say(messages.Peers(seen))
-        await still_hears(first, second, head_of(group), wait)
+        await still_hears(first, second, head_of(group, 1), wait)
         assert first._node.outbox._next_sequence == before
         # That a clock went back is believed.
         liar.say(messages.Peers(before + 1000))
         await wait(lambda: first._node.outbox._next_sequence == before + 1001)
 
-    on_network(scenario)
+    on_stage(group, act)
 
 
 def test_an_equivocator_is_heard_by_each_as_it_speaks_to_each(
-    on_network: Scenario, wait: Wait, group: Group, head_of: Heads, attackers: Attackers, body_of: Bodies
+    on_stage: Stage, wait: Wait, group: Group, head_of: Heads, body_of: Bodies
 ) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        first, second = await honest_pair(network, wait, group)
-        two_faced = attackers(group)
-        sessions = {}
-        for peer in (first, second):
-            assert await two_faced.join(peer.address)
-            sessions[peer] = two_faced.session
+    async def act(first: Any, second: Any, two_faced: Attacker, body: bytes) -> None:
+        sessions = {first: two_faced.session}
+        assert await two_faced.join(second.address)
+        sessions[second] = two_faced.session
         heads = {first: head_of(group, 1), second: head_of(group, 2)}
         for peer, head in heads.items():
             two_faced.session, two_faced.target = sessions[peer], peer.address
-            body = body_of(head)
-            two_faced.share(body, sequence=2**42, digests=digests_of(body))
+            two_faced.share(body_of(head), sequence=2**42)
         # Nobody compares notes: each judges what it got by its own data, and takes no second head for the same number.
         for peer, head in heads.items():
             received: list[Any] = []
             await wait(lambda peer=peer, received=received: bool(received.extend(peer.take()) or received))
             np.testing.assert_array_equal(received[0].head, head)
             two_faced.session, two_faced.target = sessions[peer], peer.address
-            two_faced.share(body_of(head_of(group, 3)), sequence=2**42)
+            two_faced.share(body, sequence=2**42)
             await asyncio.sleep(0.05)
             assert not peer.take()
-        await still_hears(first, second, head_of(group), wait)
 
-    on_network(scenario)
+    on_stage(group, act)

@@ -1,0 +1,27 @@
+"""Manifests as a member signs them, for members that then send something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bristle.network import Group
+from bristle.network.encoding import PLAIN
+from bristle.network.manifest import Manifest, digests_of
+
+
+def manifest_of(body: bytes, group: Group, sender: bytes, sequence: int, /, **changes: Any) -> Manifest:
+    """Return the manifest of a body without compression, right in everything but what `changes` say."""
+    right = Manifest(
+        group=group.id,
+        sender=sender,
+        sequence=sequence,
+        iteration=1,
+        encoding="float32",
+        compression=PLAIN,
+        classes=group.shape[0],
+        features=group.shape[1],
+        body=len(body),
+        digests=digests_of(body),
+    )
+    return replace(right, **changes)
