@@ -60,6 +60,29 @@ class Sweep:
         return [*SMALL, *self.always, *self.worlds[world], *own, f"world.seed={seed}"]
 
 
+def _second_omega(pair: str, values: Sequence[float]) -> Sweep:
+    return Sweep(
+        title=f"{pair.capitalize()} classes, omega 1 = 10",
+        xlabel=f"{pair} omega 2",
+        values=values,
+        sets=[f"rule.{pair}=[10,{{}}]"],
+        worlds=USUAL,
+        seeds=SEEDS[:1],
+    )
+
+
+def _first_omega(pair: str) -> Sweep:
+    return Sweep(
+        title=f"{pair.capitalize()}, omega 2 = 0.4 omega 1",
+        xlabel=f"{pair} omega 1",
+        values=(0.1, 1, 10, 100),
+        sets=[f"rule.{pair}=[{{}},{{}}]"],
+        worlds=USUAL,
+        seeds=SEEDS[:1],
+        log=True,
+    )
+
+
 FIGURES: dict[str, tuple[Sweep, ...]] = {
     "alpha": (
         Sweep(
@@ -114,40 +137,10 @@ FIGURES: dict[str, tuple[Sweep, ...]] = {
         ),
     ),
     "omega": (
-        Sweep(
-            title="Foreign classes, omega 1 = 10",
-            xlabel="foreign omega 2",
-            values=(0, 2, 4, 4.5, 5, 6),
-            sets=["rule.foreign=[10,{}]"],
-            worlds=USUAL,
-            seeds=SEEDS[:1],
-        ),
-        Sweep(
-            title="Familiar classes, omega 1 = 10",
-            xlabel="familiar omega 2",
-            values=(0, 2, 4, 5, 7, 10),
-            sets=["rule.familiar=[10,{}]"],
-            worlds=USUAL,
-            seeds=SEEDS[:1],
-        ),
-        Sweep(
-            title="Foreign, omega 2 = 0.4 omega 1",
-            xlabel="foreign omega 1",
-            values=(0.1, 1, 10, 100),
-            sets=["rule.foreign=[{},{}]"],
-            worlds=USUAL,
-            seeds=SEEDS[:1],
-            log=True,
-        ),
-        Sweep(
-            title="Familiar, omega 2 = 0.4 omega 1",
-            xlabel="familiar omega 1",
-            values=(0.1, 1, 10, 100),
-            sets=["rule.familiar=[{},{}]"],
-            worlds=USUAL,
-            seeds=SEEDS[:1],
-            log=True,
-        ),
+        _second_omega("foreign", (0, 2, 4, 4.5, 5, 6)),
+        _second_omega("familiar", (0, 2, 4, 5, 7, 10)),
+        _first_omega("foreign"),
+        _first_omega("familiar"),
     ),
 }
 
