@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,12 @@ from bristle.simulation import Asynchrony, Edges, RandomNeighbours, Ring, Scenar
 
 BRISTLE = [sys.executable, "-c", "from bristle.cli import main; main()"]
 
-# Everything about a world of one's own: data, backbone, rule, attack, partition and topology.
+# Rule, attack, partition and topology of one's own; data and backbone are in blobs.py.
 MINE = """
 from dataclasses import dataclass
 
-import numpy as np
-
 from bristle.attacks import SignFlip
-from bristle.data import Dataset
 from bristle.data.partitions import IID
-from bristle.learning.backbone import CallableBackbone
 from bristle.rules import FedAvg
 from bristle.simulation import Ring
 
@@ -53,21 +50,6 @@ class MyPartition(IID):
 
 class MyRing(Ring):
     pass
-
-
-def blobs():
-    rng = np.random.default_rng(0)
-    middle = rng.standard_normal((4, 16))
-    y = np.arange(2000) % 4
-    x = (128 + 40 * middle[y] + 20 * rng.standard_normal((2000, 16))).clip(0, 255).astype(np.uint8)
-    return Dataset(x[:1600], y[:1600], x[1600:], y[1600:], name="blobs")
-
-
-def less(x):
-    return np.asarray(x, np.float32) - 0.5
-
-
-same = CallableBackbone(less, name="same", version="1", features=16, input_shape=(16,))
 """
 
 WORLD = """
@@ -76,8 +58,8 @@ peers = 5
 iterations = 30
 
 [data]
-dataset = "mine:blobs"
-backbone = "mine:same"
+dataset = "blobs:blobs"
+backbone = "blobs:same"
 
 [partition]
 classes_per_peer = 2
@@ -85,13 +67,11 @@ classes_per_peer = 2
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "world.toml").write_text(WORLD)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BRISTLE_CACHE", str(tmp_path / "cache"))
+def folder(own_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = own_folder(WORLD, samples=2000, train=1600, features=16, apart=40, noise=20)
+    (folder / "mine.py").write_text(MINE)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    return tmp_path
+    return folder
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:

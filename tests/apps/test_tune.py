@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,27 +37,6 @@ kappa = 4
 [attack]
 name = "label-flip"
 """
-BLOBS = """
-import numpy as np
-
-from bristle.data import Dataset
-from bristle.learning.backbone import CallableBackbone
-
-
-def blobs():
-    rng = np.random.default_rng(0)
-    middle = rng.standard_normal((4, 8))
-    y = np.arange(800) % 4
-    x = (128 + 30 * middle[y] + 40 * rng.standard_normal((800, 8))).clip(0, 255).astype(np.uint8)
-    return Dataset(x[:600], y[:600], x[600:], y[600:], name="blobs")
-
-
-def less(x):
-    return np.asarray(x, np.float32) - 0.5
-
-
-same = CallableBackbone(less, name="same", version="1", features=8, input_shape=(8,))
-"""
 
 
 class StoppedError(Exception):
@@ -64,13 +44,8 @@ class StoppedError(Exception):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "blobs.py").write_text(BLOBS)
-    (tmp_path / "world.toml").write_text(WORLD)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BRISTLE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delitem(sys.modules, "blobs", raising=False)
-    return tmp_path
+def folder(own_folder: Callable[..., Path]) -> Path:
+    return own_folder(WORLD, samples=800, train=600, features=8, apart=30, noise=40)
 
 
 @pytest.fixture
