@@ -147,6 +147,50 @@ def test_shares_of_coordinatewise_rules_are_fractions_of_coordinates() -> None:
     np.testing.assert_allclose(even.weights.sum(), 1 - 0.5 / 4)  # The own head is half of one coordinate.
 
 
+def plain_shares_around_median(x: Heads, f: int) -> Any:
+    nearest = np.argsort(np.abs(x - np.median(x, axis=0)), axis=0)[: len(x) - f]
+    inside = np.zeros(x.shape)
+    np.put_along_axis(inside, nearest, 1 / (len(x) - f), axis=0)
+    return inside.mean(axis=-1)
+
+
+@given(count=st.integers(5, 20), f=st.integers(0, 3), features=st.integers(1, 4), seed=st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_shares_around_the_median_are_fractions_of_coordinates(count: int, f: int, features: int, seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((count, 3, features))
+    weights = rules.MeanAroundMedian(f=f)(x[0], x[1:]).weights
+    np.testing.assert_allclose(weights, plain_shares_around_median(x, f)[1:], atol=1e-12)
+
+
+def test_shares_of_wide_heads_are_put_together_from_blocks() -> None:
+    x = np.random.default_rng(0).standard_normal((6, 2, 40_000))
+    weights = rules.MeanAroundMedian(f=2)(x[0], x[1:]).weights
+    np.testing.assert_allclose(weights, plain_shares_around_median(x, 2)[1:], atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [4, 5, 8, 9])
+def test_clipping_without_a_radius_takes_the_median_distance(count: int) -> None:
+    x = np.random.default_rng(count).standard_normal((count, *SHAPE)) * np.arange(1, count + 1)[:, None, None]
+    distance = np.linalg.norm((x - x[0]).reshape(count, -1), axis=1)
+    of_others = float(np.median(distance[1:]))
+    decision = rules.SelfCenteredClipping()(x[0], x[1:])
+    np.testing.assert_allclose(decision.head, plain_self_clipping(x, of_others), atol=1e-9)
+    assert decision.reasons.tolist() == [
+        int(Reason.KEPT if each <= of_others else Reason.CLIPPED) for each in distance[1:]
+    ]
+    walked = rules.CenteredClipping(iterations=1)(x[0], x[1:])
+    np.testing.assert_allclose(walked.head, plain_centered_clipping(x, float(np.median(distance)), 1), atol=1e-9)
+
+
+def test_clipping_behind_a_step_is_clipping_of_what_the_step_leaves() -> None:
+    x = np.random.default_rng(3).standard_normal((9, *SHAPE))
+    mixed = np.stack([plain_nearest(np.concatenate([x[i : i + 1], np.delete(x, i, axis=0)]), 2) for i in range(9)])
+    distance = np.linalg.norm((mixed - mixed[0]).reshape(9, -1), axis=1)
+    tau = float(np.sort(distance)[4:6].mean())
+    decision = rules.chain(rules.NearestNeighbourMixing(f=2), rules.SelfCenteredClipping(tau=tau))(x[0], x[1:])
+    np.testing.assert_allclose(decision.head, plain_self_clipping(mixed, tau), atol=1e-9)
+
+
 @given(st.integers(6, 14), st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
 def test_shares_reproduce_the_head_for_rules_that_combine_whole_heads(count: int, seed: int) -> None:

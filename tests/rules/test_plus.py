@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bristle import Bristle, Evaluation, Pool, rules
 from bristle.rules import BristlePlus, PlusIntegrator, Reason
 from bristle.rules.call import Call
+from bristle.rules.plus import _foreign_weights as foreign_weights
 from bristle.rules.plus_rows import CLOSE, LOUDEST, SAME_CLASS, Rows, majority, volume
 
 CLASSES, FEATURES, FOREIGN = 5, 40, 4
@@ -133,6 +134,51 @@ def test_silent_senders_are_heard_where_all_who_claim_are_outvoted() -> None:
     assert (decision.weights[:7, FOREIGN] > 0.1).all()
 
 
+def test_the_own_row_decides_between_two_owners_who_disagree() -> None:
+    scene = Scene(senders=2)
+    scene.claims[:, FOREIGN] = True
+    scene.received[1, FOREIGN] = scene.truth[0]
+    assert not scene.decide().weights[:, FOREIGN].any()  # One against one, and no own row yet.
+    scene.own[FOREIGN] = scene.truth[FOREIGN]
+    shares = scene.decide().weights[:, FOREIGN]
+    assert shares[0] > 0.1
+    assert shares[1] == 0
+
+
+def test_who_does_badly_has_no_echo_either() -> None:
+    scene = Scene(senders=8)
+    scene.claims[:] = False
+    scene.claims[:2, FOREIGN] = True
+    scene.received[2:] = scene.truth[[1, 2, 3, 0, 0]]  # silent, three times as many, and wrong about every class
+    shares = scene.decide().weights[:, FOREIGN]
+    assert (shares[:2] > 0.1).all()
+    assert (shares[2:] == 0).all()
+
+
+def test_a_little_behind_on_a_claim_is_behind() -> None:
+    scene = Scene(senders=6)
+    scene.claims[4:] = False
+    scene.claims[5, [0, FOREIGN]] = True
+    scene.received[5, 0] = 0  # never found: η ΔF1 is 1 at the most
+    strict = BristlePlus(eta=1, foreign=(10, 4.99))
+    shares = scene.decide(strict).weights[:, FOREIGN]
+    assert (shares[:4] > 0.1).all()
+    assert shares[5] == 0
+    scene.received[5, 0] = scene.truth[0]
+    assert scene.decide(strict).weights[5, FOREIGN] > 0.1
+
+
+def test_a_silent_sender_of_small_weight_is_enough_to_leave_hearsay_out() -> None:
+    tested = np.array([0.5, 0.0, 3.0])[None, :, None]  # silent; silent and useless; second-hand
+    nobody = np.zeros((1, 3, 1), dtype=bool)
+    silent = np.array([[True, True, False]])
+    weights = foreign_weights(np, tested, nobody, silent, ~nobody)
+    assert weights[0, :, 0].tolist() == [0.5, 0.0, 0.0]
+    # For want of anybody who is heard and of any use, hearsay counts.
+    weights = foreign_weights(np, tested * [[[0], [1], [1]]], nobody, silent, ~nobody)
+    assert weights[0, :, 0].tolist() == [0.0, 0.0, 3.0]
+
+
 def test_familiar_rows_are_weighed_as_in_the_paper() -> None:
     scene = Scene(senders=6)
     scene.received[4:, :2] = scene.received[4:, 1::-1]
@@ -210,6 +256,28 @@ def test_the_majority_is_what_the_documentation_says(seed: int, n: int, noise: f
     voters, echoes = np.flatnonzero(first).tolist(), np.flatnonzero(second).tolist()
     expected = plain_majority(rows.cosines[0, 0].tolist(), rows.norms[0, 0].tolist(), voters, echoes)
     assert found.tolist() == expected
+
+
+def test_of_equals_the_one_nearest_to_the_own_row_speaks() -> None:
+    cosines = np.array([[1.0, 0.3, 0.8, 0.5], [0.3, 1.0, 0.9, 0.1], [0.8, 0.9, 1.0, 0.8], [0.5, 0.1, 0.8, 1.0]])
+    rows = Rows(cosines[None, None], np.ones((1, 1, 4)))
+    voters = np.array([False, True, True, False])[None, None]
+    found = majority(np, rows, voters, np.zeros_like(voters))[0, 0]
+    # Both voters have the same support and the same sum of cosines. The second speaks, and the last row is with it.
+    assert found.tolist() == [True, True, True, True]
+    further = cosines.copy()
+    further[0, [1, 2]] = further[[1, 2], 0] = 0.8, 0.3
+    found = majority(np, Rows(further[None, None], rows.norms), voters, np.zeros_like(voters))[0, 0]
+    assert found.tolist() == [True, True, True, False]
+
+
+def test_a_receiver_without_rows_goes_by_the_middle_one_of_the_others() -> None:
+    direction = np.random.default_rng(0).standard_normal((CLASSES, 9))
+    direction -= direction.mean(axis=-1, keepdims=True)
+    direction /= np.linalg.norm(direction, axis=-1, keepdims=True)
+    received = np.array([5.0, 1.0, 9.0])[:, None, None] * direction
+    factors = volume(np, rows_of(np.zeros_like(direction), received), np.zeros((1, CLASSES), dtype=bool))
+    np.testing.assert_allclose(factors[0], np.tile([1, 1, 1, 5 / 9], (CLASSES, 1)))
 
 
 def test_both_rules_take_the_same_parameters() -> None:
