@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays import Array, argsort, sort_rows
+from bristle.arrays.columns import sorts_columns, sums_of_sorted_columns
 from bristle.arrays.order import Workspace, sum_of_sorted
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
-from bristle.rules.inbox import Inbox
+from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.parameters import check_count
 from bristle.rules.rule import Rule, Verdict, same_reason, stay
 
@@ -113,12 +114,15 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
     if same is not None:  # Peers that all hear each other hold the same heads.
         some, which = same
         return xp.take(window_mean(some, window), which, axis=0)
+    wanted = range(window.start, window.start + window.length)
+    by_column = isinstance(inbox, ArrayInbox) and sorts_columns(xp, inbox.received + 1, inbox.own.shape[1])
+    if by_column and not window.nearest:
+        return sums_of_sorted_columns(inbox.own, inbox.models, wanted) / window.length
 
     def mean(block: tuple[int, int]) -> Array:
         stacks = inbox.stacks(*block)
         if window.nearest:
             return _nearest_mean(xp, sort_rows(xp, stacks, workspace=WORKSPACE), window.length)
-        wanted = range(window.start, window.start + window.length)
         return sum_of_sorted(xp, stacks, wanted, workspace=WORKSPACE) / window.length
 
     parts = [mean(block) for block in inbox.blocks()]
