@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from bristle.arrays import namespace
-from bristle.arrays.products import clip_about, distances_from, gram_about, mixtures_of, probe, pull_in
+from bristle.arrays.clipping import pull_in
+from bristle.arrays.products import distances_from, gram_about, mixtures_of, probe
 
 SIZES = [(1, 3, 5), (2, 40, 9_000), (3, 0, 7), (1, 5, 20_000)]
 
@@ -39,21 +40,6 @@ def test_near_models_keep_their_digits() -> None:
     models = own[:, None] + 1e-3 * rng.standard_normal((1, 6, 4000)).astype(np.float32)
     exact = ((models.astype(np.float64) - own.astype(np.float64)[:, None]) ** 2).sum(-1)
     np.testing.assert_allclose(np.diagonal(gram_about(np, models, own), axis1=1, axis2=2), exact, rtol=1e-4)
-
-
-@pytest.mark.parametrize(("batch", "count", "width"), SIZES)
-def test_clipping_pulls_in_what_lies_outside(batch: int, count: int, width: int) -> None:
-    rng = np.random.default_rng(2)
-    own = rng.standard_normal((batch, width))
-    models = own[:, None] + rng.random((batch, count, 1)) * rng.standard_normal((batch, count, width))
-    radius = 0.5 * width**0.5
-    distance = np.linalg.norm(models - own[:, None], axis=-1)
-    squared, clipped = clip_about(models, own, radius)
-    np.testing.assert_allclose(squared, distance**2)
-    np.testing.assert_array_equal(clipped[:, 0], own)
-    inside = distance <= radius
-    np.testing.assert_array_equal(clipped[:, 1:][inside], models[inside])
-    np.testing.assert_allclose(np.linalg.norm(clipped[:, 1:] - own[:, None], axis=-1)[~inside], radius)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -60,38 +60,6 @@ def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: in
     return squared[:, :, 0] if pieces == 1 else np.add.reduce(squared, axis=-1)
 
 
-def clip_about(models: Array, point: Array, radius: float) -> tuple[Array, Array]:
-    """Clip NumPy `models` [B, k, F] about `point` [B, F]: squared distances [B, k], and all written out [B, 1 + k, F].
-
-    The point itself comes first. One pass: a model is measured and moved while it is in the cache. With an infinite
-    radius models are copied as they are.
-    """
-    batch, count, width = models.shape
-    squared = np.empty((batch, count), dtype=models.dtype)
-    out = np.empty((batch, count + 1, width), dtype=models.dtype)
-    out[:, 0] = point
-    difference = np.empty(width, dtype=models.dtype)
-    for b in range(batch):
-        centre = point[b]
-        for i, (model, row) in enumerate(zip(models[b], out[b, 1:], strict=True)):
-            np.subtract(model, centre, out=difference)
-            squared[b, i] = distance = _square(difference)
-            if distance > radius * radius:
-                np.multiply(difference, radius / np.sqrt(distance), out=row)
-                np.add(row, centre, out=row)
-            else:
-                row[:] = model
-    return squared, out
-
-
-def _square(vector: Array) -> Any:
-    whole = len(vector) - len(vector) % PIECE
-    if not whole:
-        return np.vdot(vector, vector)
-    pieces, rest = vector[:whole].reshape(-1, PIECE), vector[whole:]
-    return np.add.reduce(np.vecdot(pieces, pieces)) + np.vdot(rest, rest)
-
-
 @lru_cache(maxsize=4)
 def _secret(width: int, dtype: Any) -> Array:
     """Return factors that nobody outside this process can know, so that no values can be made to cancel under them."""
@@ -159,24 +127,3 @@ def mixtures_of(xp: Any, matrix: Array, own: Array, models: Array) -> Array:
             block[0], block[1:] = own[b, start:stop], models[b, :, start:stop]
             np.matmul(matrix[b], block, out=out[b, :, start:stop])
     return out
-
-
-def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
-    """Own head [B, F] and models moved towards it: own + scale * (model - own), as [B, 1 + k, F]."""
-    if xp is not np:
-        moved = own[:, None, :] + scale[:, :, None] * (models - own[:, None, :])
-        return xp.concat([own[:, None, :], moved], axis=1)
-    batch, count, width = models.shape
-    out = np.empty((batch, count + 1, width), dtype=models.dtype)
-    out[:, 0], out[:, 1:] = own, models
-    return pull_in_place(out, scale)
-
-
-def pull_in_place(heads: Array, scale: Array) -> Array:
-    """Move NumPy `heads` [B, 1 + k, F] towards the first of them by factors [B, k], where these are not 1."""
-    for b, i in np.argwhere(scale != 1).tolist():
-        own, row = heads[b, 0], heads[b, 1 + i]
-        np.subtract(row, own, out=row)
-        np.multiply(row, scale[b, i], out=row)
-        np.add(row, own, out=row)
-    return heads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import lru_cache
 from itertools import pairwise
 from threading import Thread
@@ -38,7 +39,8 @@ def in_threads(work: Callable[[int, int], None], count: int) -> None:
         except BaseException as failure:  # Raised again below, in the caller's thread.
             failures.append(failure)
 
-    helpers = [Thread(target=helper, args=pair) for pair in pairwise(bounds[1:])]
+    # What the caller has set for its thread, such as which warnings of NumPy are ignored, holds for the others too.
+    helpers = [Thread(target=copy_context().run, args=(helper, *pair)) for pair in pairwise(bounds[1:])]
     for thread in helpers:
         thread.start()
     helper(bounds[0], bounds[1])

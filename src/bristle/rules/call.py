@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
+from bristle.arrays.clipping import Pull
 from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import (
     Measure,
@@ -118,7 +119,7 @@ class Call:
         claims: Array | None = None,
         context: Context | None = None,
         measure: Measure = Measure.NORMS,
-        radius: float | None = None,
+        pull: Pull | None = None,
         draw: Draw | None = None,
     ) -> Call:
         """Check everything that the caller gave; a mistake is a ValueError that says what to change."""
@@ -145,7 +146,7 @@ class Call:
         draws = None if draw is None else xp.reshape(uniforms(draw.rng, (*batch, models), like=own), (size, models))
         most = None if draw is None else draw.looks_at
         about = flat_own if index is None else None
-        measured, usable, refusals = examine(xp, flat, about, index, mask, draws, most, measure, radius)
+        measured, usable, refusals = examine(xp, flat, about, index, mask, draws, most, measure, pull)
         everyone: Array | SharedHeads = flat
         if index is not None:
             everyone = SharedHeads(zeroed(xp, flat, measured.fit), flat_own)

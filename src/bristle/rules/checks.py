@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays import Array, Pool, namespace, squared_norms, take_rows
+from bristle.arrays.clipping import Pull, clip_about
 from bristle.arrays.namespace import is_array
-from bristle.arrays.products import clip_about, distances_from, gram_about, probe
+from bristle.arrays.products import distances_from, gram_about, probe
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
@@ -55,20 +56,20 @@ def measure_models(
     own: Array | None,
     measure: Measure,
     *,
-    radius: float | None = None,
+    pull: Pull | None = None,
     picked: Array | None = None,
 ) -> Measured:
     """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms.
 
-    With a `radius`, models are also clipped about the own head if that takes no further pass over them. With `picked`
-    [B, m], only the distances of these models are taken.
+    With a `pull`, models are also pulled in towards the own head (in NumPy). With `picked` [B, m], only the distances
+    of these models are taken.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if own is None or measure <= Measure.MEAN:
             return _by_norms(xp, models, own if measure is Measure.MEAN else None)
         products = clipped = None
-        if radius is not None and xp is np:
-            distances, clipped = clip_about(models, own, radius)
+        if pull is not None and xp is np:
+            distances, clipped = clip_about(models, own, pull)
         elif measure is Measure.PRODUCTS and xp is np:  # Other libraries would need the memory of all at once.
             products = gram_about(xp, models, own)
             distances = xp.linalg.diagonal(products)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bristle.arrays import Array, argsort, spread, take_rows
+from bristle.arrays.clipping import Pull
 from bristle.rules.checks import Measure, Measured, measure_models, refusals_of
 from bristle.rules.decision import Reason
 
@@ -27,7 +28,7 @@ def examine(
     draws: Array | None,
     most: int | None,
     measure: Measure,
-    radius: float | None,
+    pull: Pull | None,
 ) -> tuple[Measured, Array | None, Array | None]:
     """Measure models [B, M, F], or those of a pool [P, F]; return which are usable [B, M] and why others are not.
 
@@ -36,7 +37,7 @@ def examine(
     """
     count = models.shape[1] if index is None else index.shape[1]
     if draws is None or most is None or most >= count:
-        measured = measure_models(xp, models, own, measure, radius=radius)
+        measured = measure_models(xp, models, own, measure, pull=pull)
         return measured, *refusals_of(xp, mask, models, measured.fit, index)
     order = argsort(xp, draws if mask is None else xp.where(mask, draws, xp.full_like(draws, 2)))
     if own is not None:

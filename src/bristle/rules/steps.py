@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from bristle.arrays import Array, Pool, argsort, take_rows
-from bristle.arrays.products import pull_in, pull_in_place
+from bristle.arrays.clipping import Pull, pull_in
 from bristle.rules.call import Call, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
@@ -33,8 +34,8 @@ class Step(ABC):
         return Measure.NORMS
 
     @property
-    def radius(self) -> float | None:
-        """How far models may lie from the own head if the step does nothing but pull in all others."""
+    def pull(self) -> Pull | None:
+        """How models are moved if the step does nothing but pull them in towards the own head."""
         return None
 
     @abstractmethod
@@ -51,7 +52,7 @@ class Step(ABC):
         For those who want the step alone; in a chain nothing is written out.
         """
         draw = Draw(rng) if self.samples else None
-        call = Call.check(own, received, mask=mask, measure=self.measures, radius=self.radius, draw=draw)
+        call = Call.check(own, received, mask=mask, measure=self.measures, pull=self.pull, draw=draw)
         parts = [self.mixtures(part.inbox, part.task) for part in call.parts()]
         if len({part.shape[1] for part in parts}) > 1:
             raise ValueError("receivers with different numbers of usable models; call the step for each, or use chain")
@@ -151,14 +152,14 @@ class Clipping(Step):
         return Measure.DISTANCES
 
     @property
-    def radius(self) -> float | None:
-        """The static radius; the adaptive one is known only after all distances."""
-        return math.inf if self.tau is None else self.tau
+    def pull(self) -> Pull:
+        """The static radius is known before the distances, the adaptive one only after all of them."""
+        return Pull(lambda squared: self._shrink(np, squared), alone=self.tau is not None)
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head pulled towards the own one."""
         xp, own = inbox.xp, inbox.own
-        shrink = self._shrink(inbox)
+        shrink = self._shrink(xp, inbox.distances())
         scale = xp.concat([xp.ones((own.shape[0], 1), dtype=own.dtype, device=own.device), shrink], axis=1)
         eye = xp.eye(scale.shape[1], dtype=own.dtype, device=own.device)
         return scale[:, :, None] * eye + (1 - scale)[:, :, None] * eye[:1, :]
@@ -167,28 +168,30 @@ class Clipping(Step):
         """Return the clipped heads; most of the matrix is zero, so models are moved one by one."""
         if isinstance(inbox, ArrayInbox):
             if inbox.clipped is not None:
-                return inbox.clipped if self.f is None else pull_in_place(inbox.clipped, self._shrink(inbox))
-            return pull_in(inbox.xp, inbox.own, inbox.models, self._shrink(inbox))
+                return inbox.clipped
+            return pull_in(inbox.xp, inbox.own, inbox.models, self._shrink(inbox.xp, inbox.distances()))
         return super().mixtures(inbox, task)
 
-    def _shrink(self, inbox: Inbox) -> Array:
-        xp, distance = inbox.xp, inbox.xp.sqrt(inbox.distances())
-        radius = self._radius(inbox, distance)
+    def _shrink(self, xp: Any, squared: Array) -> Array:
+        """Return the factors [..., k] for models at these squared distances from the own head."""
+        distance = xp.sqrt(squared)
+        radius = self._radius(xp, distance)
         outside = distance > radius
+        if xp is np:
+            return np.divide(radius, distance, out=np.ones(distance.shape, distance.dtype), where=outside)
         one = xp.ones_like(distance)
         return xp.where(outside, radius / xp.where(outside, distance, one), one)
 
-    def _radius(self, inbox: Inbox, distance: Array) -> Array:
-        xp = inbox.xp
+    def _radius(self, xp: Any, distance: Array) -> Any:
         if self.tau is not None:
-            return xp.full_like(distance[:, :1], self.tau)
+            return self.tau
         assert self.f is not None
-        count = inbox.received + 1
-        clipped = int(2 * self.f * max(0, count - self.f) / count)
+        received = int(distance.shape[-1])
+        clipped = int(2 * self.f * max(0, received + 1 - self.f) / (received + 1))
         # The own difference, 0, is one of the n norms: with all others set aside the radius is 0.
-        if clipped >= inbox.received:
-            return xp.zeros_like(distance[:, :1])
-        return xp.sort(distance, axis=-1)[:, inbox.received - 1 - clipped, None]
+        if clipped >= received:
+            return 0.0
+        return xp.sort(distance, axis=-1)[..., received - 1 - clipped, None]
 
 
 @dataclass(frozen=True)
