@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import bristle
 
@@ -38,3 +39,12 @@ def test_import_loads_nothing_heavy() -> None:
     code = f"import sys, bristle; print([name for name in {heavy!r} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
+
+
+def test_a_simulation_loads_no_network(tmp_path: Path) -> None:
+    world = tmp_path / "world.toml"
+    world.write_text("[world]\npeers = 2\niterations = 1\n[data]\ntest_samples = 10\n")
+    code = f"import sys; from bristle.cli import main; sys.argv = ['bristle', 'simulate', {str(world)!r}]; main(); "
+    ended = f"import atexit, sys; atexit.register(lambda: print('ipv8' in sys.modules)); {code}"
+    loaded = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True, check=True).stdout
+    assert loaded.split()[-1] == "False"

@@ -17,6 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bristle.apps.dashboard_feed import Feed
 from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.apps.progress import patient_bar
 from bristle.apps.simulate_config import SimulationConfig, read
@@ -109,13 +110,23 @@ def show(
         raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
     if decisions and json is None:
         raise ValueError("--decisions are kept in the file of rows: add --json FILE")
-    from bristle.apps.dashboard import dashboard, stay  # noqa: PLC0415 - `bristle.simulate` needs no server
-
-    with dashboard(page) as feed:
+    with _served(page) as feed:
         watched = decisions or feed is not None
         board = SimulationBoard(experiment.scenario, experiment.data, feed) if watched else None
         rows, seconds = _run(experiment, board, json=json, checkpoint=checkpoint, resume=resume, decisions=decisions)
         _say_end(rows[-1], seconds, json)
+
+
+@contextmanager
+def _served(page: tuple[str, int] | None) -> Iterator[Feed | None]:
+    """Serve a live page, and leave it for as long as somebody looks; None where none is wanted."""
+    if page is None:
+        yield None
+        return
+    from bristle.apps.dashboard import dashboard, stay  # noqa: PLC0415 - servers and the network take a while to load
+
+    with dashboard(page) as feed:
+        yield feed
         stay(feed)
 
 

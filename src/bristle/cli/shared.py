@@ -33,6 +33,8 @@ def interruptible(what_stays: str) -> Iterator[None]:
 
 def page_at(wanted: bool, at: str) -> tuple[str, int] | None:
     """Return where to serve a live page; None where none is wanted."""
-    from bristle.apps.peer_options import address  # noqa: PLC0415
+    if not wanted and at == LOOPBACK:
+        return None
+    from bristle.apps.peer_options import address  # noqa: PLC0415 - it loads the network, which few commands need
 
-    return address(at, "--dashboard-at") if wanted or at != LOOPBACK else None
+    return address(at, "--dashboard-at")
