@@ -13,20 +13,8 @@ from typing import Any
 
 import torch
 
+import conformance_cases as cases
 import peers
-from conformance_cases import (
-    CASES,
-    HONEST,
-    HOSTILE,
-    NOT_APPLICABLE,
-    NUMBERS,
-    F,
-    bomb,
-    honest_heads,
-    hostile_head,
-    judged,
-    summary,
-)
 
 torch.set_warn_always(True)  # once for each process would tell of the first rule alone
 
@@ -34,19 +22,19 @@ Rules = dict[str, Callable[[list[torch.Tensor]], Any]]
 
 
 def _vectors(case: str) -> list[torch.Tensor]:
-    heads = [*honest_heads(), *[hostile_head(case)] * HOSTILE]
+    heads = [*cases.honest_heads(), *[cases.hostile_head(case)] * cases.HOSTILE]
     return [torch.from_numpy(head.reshape(-1).copy()) for head in heads]
 
 
 def _numbers(make: Callable[[], Rules]) -> dict[str, str]:
     """Let every rule work on every case that is a matter of numbers, each time a fresh one."""
     seen = {}
-    for case in NUMBERS:
+    for case in cases.NUMBERS:
         rules = make()
         verdicts = {}
         for name, rule in rules.items():
-            verdicts[name] = judged(partial(rule, _vectors(case)))
-        seen[case] = summary(verdicts)
+            verdicts[name] = cases.judged(partial(rule, _vectors(case)))
+        seen[case] = cases.summary(verdicts)
     return seen
 
 
@@ -58,19 +46,19 @@ def byzfl(folder: Path) -> dict[str, str]:
         return {
             "Average": fl.Average(),
             "Median": fl.Median(),
-            "TrMean": fl.TrMean(f=F),
+            "TrMean": fl.TrMean(f=cases.F),
             "GeometricMedian": fl.GeometricMedian(),
-            "Krum": fl.Krum(f=F),
-            "MultiKrum": fl.MultiKrum(f=F),
+            "Krum": fl.Krum(f=cases.F),
+            "MultiKrum": fl.MultiKrum(f=cases.F),
             "CenteredClipping": fl.CenteredClipping(),
-            "MDA": fl.MDA(f=F),
-            "MoNNA": fl.MoNNA(f=F),
-            "Meamed": fl.Meamed(f=F),
-            "CAF": fl.CAF(f=F),
-            "SMEA": fl.SMEA(f=F),
+            "MDA": fl.MDA(f=cases.F),
+            "MoNNA": fl.MoNNA(f=cases.F),
+            "Meamed": fl.Meamed(f=cases.F),
+            "CAF": fl.CAF(f=cases.F),
+            "SMEA": fl.SMEA(f=cases.F),
         }
 
-    return {**_numbers(make), **dict.fromkeys(CASES[6:], NOT_APPLICABLE)}
+    return {**_numbers(make), **dict.fromkeys(cases.CASES[6:], cases.NOT_APPLICABLE)}
 
 
 def byzpy(folder: Path) -> dict[str, str]:
@@ -85,16 +73,16 @@ def byzpy(folder: Path) -> dict[str, str]:
     def make() -> Rules:
         return {
             "Median": py.median.CoordinateWiseMedian().aggregate,
-            "TrimmedMean": py.trimmed_mean.CoordinateWiseTrimmedMean(f=F).aggregate,
-            "MeanOfMedians": py.mean_of_medians.MeanOfMedians(f=F).aggregate,
-            "Krum": py.krum.Krum(f=F).aggregate,
-            "MultiKrum": py.krum.MultiKrum(f=F, q=HONEST + HOSTILE - F).aggregate,
+            "TrimmedMean": py.trimmed_mean.CoordinateWiseTrimmedMean(f=cases.F).aggregate,
+            "MeanOfMedians": py.mean_of_medians.MeanOfMedians(f=cases.F).aggregate,
+            "Krum": py.krum.Krum(f=cases.F).aggregate,
+            "MultiKrum": py.krum.MultiKrum(f=cases.F, q=cases.HONEST + cases.HOSTILE - cases.F).aggregate,
             "GeometricMedian": py.geometric_median.GeometricMedian().aggregate,
-            "MoNNA": py.monna.MoNNA(f=F).aggregate,
+            "MoNNA": py.monna.MoNNA(f=cases.F).aggregate,
             "CenteredClipping": py.center_clipping.CenteredClipping(c_tau=1.0).aggregate,
-            "MDA": MinimumDiameterAveraging(f=F).aggregate,
-            "CAF": CAF(f=F).aggregate,
-            "CGE": ComparativeGradientElimination(f=F).aggregate,
+            "MDA": MinimumDiameterAveraging(f=cases.F).aggregate,
+            "CAF": CAF(f=cases.F).aggregate,
+            "CGE": ComparativeGradientElimination(f=cases.F).aggregate,
         }
 
     return {**_numbers(make), **asyncio.run(_byzpy_server(folder / "executed"))}
@@ -128,7 +116,7 @@ async def _byzpy_server(flag: Path) -> dict[str, str]:
         writer.close()
 
     message = cloudpickle.dumps({"from": "alice", "to": "victim", "type": "model", "payload": [1.0]})
-    await send(bomb(flag))
+    await send(cases.bomb(flag))
     executed = flag.exists()
     await send(message, message)
     twice = heard.count("alice")

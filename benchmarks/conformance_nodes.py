@@ -19,20 +19,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import torch
 
+import conformance_cases as cases
 import peers
-from conformance_cases import (
-    CLASSES,
-    FEATURES,
-    HONEST,
-    HOSTILE,
-    NUMBERS,
-    F,
-    bomb,
-    honest_heads,
-    hostile_head,
-    judged,
-    summary,
-)
 
 torch.set_warn_always(True)  # once for each process would tell of the first rule alone
 
@@ -57,7 +45,7 @@ def p2pfl(folder: Path) -> dict[str, str]:
     from p2pfl.node_state import NodeState  # noqa: PLC0415
 
     logger.register_node(VICTIM)
-    names = [f"node-{number}" for number in range(HONEST + HOSTILE)]
+    names = [f"node-{number}" for number in range(cases.HONEST + cases.HOSTILE)]
 
     class Receiver:
         """A node in a round, with all of its own code that deals with a model that arrives."""
@@ -66,7 +54,7 @@ def p2pfl(folder: Path) -> dict[str, str]:
             self.aggregator, self.stopped = aggregator, False
             aggregator.set_addr(VICTIM)
             aggregator.set_nodes_to_aggregate(names)
-            layer = torch.nn.Linear(FEATURES, CLASSES, bias=False)
+            layer = torch.nn.Linear(cases.FEATURES, cases.CLASSES, bias=False)
             self.model = LightningModel(layer, num_samples=1, contributors=[VICTIM])
             state = NodeState(VICTIM)
             state.train_set = names
@@ -91,30 +79,33 @@ def p2pfl(folder: Path) -> dict[str, str]:
 
     def numbers(aggregator: Any, case: str) -> str:
         receiver = Receiver(aggregator)
-        hostile = hostile_head(case)
+        hostile = cases.hostile_head(case)
 
         def work() -> Any:
-            for name, head in zip(names, [*honest_heads(), *[hostile] * HOSTILE], strict=True):
+            for name, head in zip(names, [*cases.honest_heads(), *[hostile] * cases.HOSTILE], strict=True):
                 receiver.hear(packed() if case == "empty" and head is hostile else packed(head), name)
             return receiver.aggregator.aggregate(receiver.aggregator._Aggregator__models).get_parameters()[0]
 
-        verdict = judged(work)
+        verdict = cases.judged(work)
         if receiver.stopped:
             return "the node stops itself"
-        if case == "empty" and verdict == "holds" and set(names[HONEST:]) <= set(receiver.added()):
+        if case == "empty" and verdict == "holds" and set(names[cases.HONEST :]) <= set(receiver.added()):
             return "taken: the receiver's own model counts once more for each"
         return verdict
 
     aggregators = {"FedAvg": FedAvg, "FedMedian": FedMedian, "Krum": Krum}
-    seen = {case: summary({name: numbers(make(), case) for name, make in aggregators.items()}) for case in NUMBERS}
+    seen = {
+        case: cases.summary({name: numbers(make(), case) for name, make in aggregators.items()})
+        for case in cases.NUMBERS
+    }
     flag = folder / "executed"
     receiver = Receiver(FedMedian())
-    receiver.hear(bomb(flag), names[1])
+    receiver.hear(cases.bomb(flag), names[1])
     stopped = "; the node then stops itself" if receiver.stopped else ""
     seen["pickle bomb"] = "executes the pickle" + stopped if flag.exists() else "not executed" + stopped
     receiver = Receiver(FedMedian())
     for _ in range(2):
-        receiver.hear(packed(honest_heads()[1]), names[1])
+        receiver.hear(packed(cases.honest_heads()[1]), names[1])
     seen["replay"] = f"taken {receiver.added().count(names[1])} time in the round, the second is dropped"
     seen["forged sender"] = "believed: taken as its contributor's" if names[1] in receiver.added() else "refused"
     return seen
@@ -157,24 +148,26 @@ def murmura(folder: Path, path: Path) -> dict[str, str]:
         return frames
 
     def states(case: str) -> tuple[dict[str, torch.Tensor], dict[int, dict[str, torch.Tensor]]]:
-        heads = [{"head": torch.from_numpy(head)} for head in honest_heads()]
-        hostile = {} if case == "empty" else {"head": torch.from_numpy(hostile_head(case))}
-        sent = [*heads[1:], *[hostile] * HOSTILE]
+        heads = [{"head": torch.from_numpy(head)} for head in cases.honest_heads()]
+        hostile = {} if case == "empty" else {"head": torch.from_numpy(cases.hostile_head(case))}
+        sent = [*heads[1:], *[hostile] * cases.HOSTILE]
         frames = [framed(number, messaging.pack_state(state)) for number, state in enumerate(sent, start=1)]
         return heads[0], collect(frames, len(sent))
 
     aggregators: dict[str, Callable[[], Any]] = {
         "FedAvg": FedAvgAggregator,
-        "Krum": lambda: KrumAggregator(num_compromised=F),
+        "Krum": lambda: KrumAggregator(num_compromised=cases.F),
         "BALANCE": BALANCEAggregator,
-        "Sketchguard": lambda: SketchguardAggregator(model_dim=CLASSES * FEATURES),
+        "Sketchguard": lambda: SketchguardAggregator(model_dim=cases.CLASSES * cases.FEATURES),
     }
 
     def numbers(make: Callable[[], Any], case: str) -> str:
         own, received = states(case)
-        return judged(lambda: make().aggregate(0, own, received, 0)["head"])
+        return cases.judged(lambda: make().aggregate(0, own, received, 0)["head"])
 
-    seen = {case: summary({name: numbers(make, case) for name, make in aggregators.items()}) for case in NUMBERS}
+    seen = {
+        case: cases.summary({name: numbers(make, case) for name, make in aggregators.items()}) for case in cases.NUMBERS
+    }
     own, received = states("empty")
     mean = np.mean([state["head"].numpy() for state in received.values() if state], axis=0)
     shrunk = BALANCEAggregator(alpha=0.0).aggregate(0, own, received, 0)["head"].numpy()
@@ -182,7 +175,7 @@ def murmura(folder: Path, path: Path) -> dict[str, str]:
     seen["empty"] += f"; BALANCE's mean of the neighbours comes out as {share:.2f} of what they sent"
     flag = folder / "executed"
     try:
-        collect([framed(1, bomb(flag))], 1)
+        collect([framed(1, cases.bomb(flag))], 1)
         after = ""
     except Exception as error:
         after = f", then raises {type(error).__name__}"

@@ -11,27 +11,16 @@ from typing import Any
 
 import numpy as np
 
+import conformance_cases as cases
 from bristle import Context, Evaluation, rules
 from bristle.network import Group, Identity, Overlay
 from bristle.network import messages as wire
 from bristle.network.addresses import Address
 from bristle.network.manifest import encode_manifest
 from bristle.rules.decision import Reason
-from conformance_cases import (
-    CASES,
-    CLASSES,
-    FEATURES,
-    HOSTILE,
-    NUMBERS,
-    bomb,
-    honest_heads,
-    hostile_head,
-    judged,
-    summary,
-)
 from manifests import manifest_of
 
-GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=FEATURES)
+GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=cases.FEATURES)
 PIECE = 1100
 
 
@@ -39,29 +28,29 @@ def observe(folder: Path) -> dict[str, str]:
     """Return what was seen, for each case."""
     over_network = asyncio.run(_over_network(folder / "executed"))
     seen = {}
-    for case in CASES:
-        in_rules = f"; in rules: {_in_rules(case)}" if case in NUMBERS else ""
+    for case in cases.CASES:
+        in_rules = f"; in rules: {_in_rules(case)}" if case in cases.NUMBERS else ""
         seen[case] = over_network[case] + in_rules
     return seen
 
 
 def _in_rules(case: str) -> str:
     """Give honest and hostile heads to every rule, as an application would that got them elsewhere."""
-    heads = honest_heads()
+    heads = cases.honest_heads()
     own = heads[0]
-    received, mask, reasons = rules.stack(own, [*heads[1:], *[hostile_head(case)] * HOSTILE])
-    why = {Reason(int(code)).name.lower().replace("_", " ") for code in reasons[-HOSTILE:]}
+    received, mask, reasons = rules.stack(own, [*heads[1:], *[cases.hostile_head(case)] * cases.HOSTILE])
+    why = {Reason(int(code)).name.lower().replace("_", " ") for code in reasons[-cases.HOSTILE :]}
     rng = np.random.default_rng(1)
-    evaluation = Evaluation(rng.normal(size=(40, FEATURES)).astype(np.float32), np.repeat([0, 1, 2, 3], 10))
-    claims = np.ones((len(received), CLASSES), np.bool_)
+    evaluation = Evaluation(rng.normal(size=(40, cases.FEATURES)).astype(np.float32), np.repeat([0, 1, 2, 3], 10))
+    claims = np.ones((len(received), cases.CLASSES), np.bool_)
 
     def decide(name: str) -> Any:
         context = Context(iteration=3, total=10, previous=own)
         rule = rules.create(name)
         return rule(own, received, mask=mask, evaluation=evaluation, claims=claims, context=context, rng=rng).head
 
-    verdicts = {name: judged(partial(decide, name)) for name in rules.names()}
-    return f"refused ({', '.join(sorted(why))}), {summary(verdicts)}"
+    verdicts = {name: cases.judged(partial(decide, name)) for name in rules.names()}
+    return f"refused ({', '.join(sorted(why))}), {cases.summary(verdicts)}"
 
 
 class _Liar:
@@ -94,7 +83,7 @@ def _planes(head: np.ndarray[Any, Any]) -> bytes:
 
 async def _over_network(flag: Path) -> dict[str, str]:
     seen: dict[str, str] = {}
-    for case in CASES:
+    for case in cases.CASES:
         async with _pair() as (victim, liar, third):
             before = dict(victim.counters.refused)
             what = _attack(case, liar, third, flag)
@@ -118,11 +107,11 @@ async def _over_network(flag: Path) -> dict[str, str]:
 
 def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[], Awaitable[None]]:
     async def numbers() -> None:
-        liar.send(_planes(hostile_head(case)))
+        liar.send(_planes(cases.hostile_head(case)))
 
     async def pickled() -> None:
-        liar.say(bomb(flag))
-        liar.send(bomb(flag).ljust(4 * CLASSES * FEATURES, b"\0"))
+        liar.say(cases.bomb(flag))
+        liar.send(cases.bomb(flag).ljust(4 * cases.CLASSES * cases.FEATURES, b"\0"))
 
     async def replayed() -> None:
         sent: list[tuple[Address, bytes]] = []
@@ -133,13 +122,13 @@ def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[],
             transmit(to, datagram)
 
         liar._node._transmit = keep
-        liar.overlay.share(honest_heads()[1], iteration=1)
+        liar.overlay.share(cases.honest_heads()[1], iteration=1)
         await asyncio.wait_for(liar.overlay.sent(), 20)
         for to, datagram in sent:
             transmit(to, datagram)
 
     async def forged() -> None:
-        liar.send(_planes(honest_heads()[1]), sender=third.key_id)
+        liar.send(_planes(cases.honest_heads()[1]), sender=third.key_id)
 
     return {"pickle bomb": pickled, "replay": replayed, "forged sender": forged}.get(case, numbers)
 

@@ -1,9 +1,13 @@
-"""A folder of somebody's own: a world file, and data and backbone for it in a module beside it."""
+"""A folder of somebody's own, with a world file, data and backbone; and somebody who presses Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -48,3 +52,28 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         return tmp_path
 
     return make
+
+
+@pytest.fixture
+def interrupted() -> Callable[..., str]:
+    """Press Ctrl-C in a command when something is there: interrupted(words, lambda: file.exists()); return its stderr.
+
+    It has to end with the exit code for that, and without a traceback.
+    """
+
+    def press(words: Sequence[str], there: Callable[[], bool]) -> str:
+        running = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            deadline = time.monotonic() + 60
+            while not there() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            os.kill(running.pid, signal.SIGINT)
+            _, errors = running.communicate(timeout=60)
+        finally:
+            if running.poll() is None:
+                running.kill()
+        assert running.returncode == 130, errors
+        assert "Traceback" not in errors
+        return errors
+
+    return press
