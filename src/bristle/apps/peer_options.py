@@ -71,7 +71,8 @@ class PeerOptions:
             own: Rule = bring_your_own.make(self.rule, {}, what="rule", kind=Rule)
             return own
         if self.rule not in rules.names():
-            raise ValueError(f"--rule {self.rule!r} is not a rule; choose from {', '.join(rules.names())}")
+            what = "is a step, not a rule" if self.rule in rules.steps() else "is not a rule"
+            raise ValueError(f"--rule {self.rule!r} {what}; choose from {', '.join(rules.names())}")
         made: Rule = rules.create(self.rule)
         return made
 
