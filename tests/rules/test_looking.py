@@ -10,6 +10,7 @@ import torch
 
 from bristle import Bristle, Evaluation, Pool
 from bristle.rules import Prioritiser, Reason
+from bristle.rules.looking import _smallest
 
 SHAPE = (3, 4)
 RULE = Bristle(beta=6, kappa=3)
@@ -102,3 +103,11 @@ def test_everyone_is_drawn_equally_often_from_the_thirds() -> None:
     share = [drawn[:, heads[:, 0, 0] // 200 == tier].sum(axis=1).mean() for tier in range(3)]
     # Models near the border of a third may be counted to its neighbour.
     np.testing.assert_allclose(share, prioritiser.quotas(64), atol=1.5)
+
+
+@pytest.mark.parametrize("kinds", [5, 50, 1_000_000])
+def test_the_first_places_are_those_of_a_stable_sort(kinds: int) -> None:
+    values = np.random.default_rng(kinds).integers(0, kinds, (3, 1_000)).astype(np.float32)
+    found = _smallest(np, values, 48)
+    np.testing.assert_array_equal(found[:, :48], np.argsort(values, axis=-1, kind="stable")[:, :48])
+    np.testing.assert_array_equal(np.sort(found, axis=-1), np.broadcast_to(np.arange(1_000), (3, 1_000)))

@@ -41,15 +41,14 @@ def clip_about(models: Array, point: Array, pull: Pull) -> tuple[Array, Array]:
     at_once = pull.alone or turn == count
 
     def work(first: int, last: int) -> None:
-        room = np.empty((turn, width), dtype=models.dtype)
         for b in range(batch):
             for start in range(first, last, turn):
                 stop = min(start + turn, last)
-                some, moved, difference = models[b, start:stop], out[b, start + 1 : stop + 1], room[: stop - start]
-                np.subtract(some, point[b], out=difference)
-                squared[b, start:stop] = distances = _squares(difference)
+                some, moved = models[b, start:stop], out[b, start + 1 : stop + 1]
+                np.subtract(some, point[b], out=moved)
+                squared[b, start:stop] = distances = _squares(moved)
                 if at_once:
-                    _write_moved(some, point[b], difference, pull.factors(distances), moved)
+                    _replace(moved, some, point[b], pull.factors(distances))
                 else:
                     moved[...] = some
 
@@ -76,17 +75,19 @@ def pull_in(xp: Any, own: Array, models: Array, scale: Array) -> Array:
     return out
 
 
-def _write_moved(models: Array, point: Array, difference: Array, factors: Array, out: Array) -> None:
-    """Write models [k, F] to `out`, moved by factors [k]; their differences from the point are given."""
-    moves = np.flatnonzero(factors != 1).tolist()
-    if len(moves) == len(models):
-        np.multiply(difference, factors[:, None], out=out)
-        np.add(out, point, out=out)
+def _replace(differences: Array, models: Array, point: Array, factors: Array) -> None:
+    """Write models moved by factors [k] over their differences [k, F] from the point."""
+    moves = factors != 1
+    if np.all(moves):
+        np.multiply(differences, factors[:, None], out=differences)
+        np.add(differences, point, out=differences)
         return
-    out[...] = models
-    for i in moves:
-        np.multiply(difference[i], factors[i], out=out[i])
-        np.add(out[i], point, out=out[i])
+    for row, model, factor, moved in zip(differences, models, factors, moves.tolist(), strict=True):
+        if moved:
+            np.multiply(row, factor, out=row)
+            np.add(row, point, out=row)
+        else:
+            row[...] = model
 
 
 def _move(heads: Array, factors: Array) -> None:

@@ -57,6 +57,16 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     return np.asarray(cpu)
 
 
+def reshape(xp: Any, array: Array, shape: tuple[int, ...]) -> Array:
+    """Return the array in another shape; NumPy's method, where there is one, saves a microsecond a call."""
+    return array.reshape(shape) if xp is np else xp.reshape(array, shape)
+
+
+def largest(xp: Any, values: Array) -> float:
+    """Return the largest of all values."""
+    return float(np.maximum.reduce(values, axis=None) if xp is np else xp.max(values))
+
+
 def squared_norms(xp: Any, vectors: Array) -> Array:
     """Return the squared Euclidean norm over the last axis.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from bristle.arrays import Array, spread, take_rows
 from bristle.rules.call import Task
@@ -42,12 +43,12 @@ class Bristle(Rule):
     def __post_init__(self) -> None:
         _ = self.prioritiser, self.integrator  # They check their parameters.
 
-    @property
+    @cached_property
     def prioritiser(self) -> Prioritiser:
         """The first stage."""
         return Prioritiser(alpha=self.alpha, beta=self.beta)
 
-    @property
+    @cached_property
     def integrator(self) -> Integrator:
         """The second stage."""
         return Integrator(

@@ -11,6 +11,7 @@ import numpy as np
 
 from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
 from bristle.arrays.clipping import Pull
+from bristle.arrays.namespace import reshape
 from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import (
     Measure,
@@ -130,20 +131,20 @@ class Call:
             raise ValueError(f"own must be [..., classes, features], not {tuple(own.shape)}")
         batch, (classes, depth) = tuple(own.shape[:-2]), own.shape[-2:]
         size, width = prod(batch), classes * depth
-        flat_own = xp.reshape(own, (size, width))
+        flat_own = reshape(xp, own, (size, width))
         index = None
         if isinstance(received, Pool):
             models = check_pool(xp, received, batch, (classes, depth))
             # Positions are multiplied below: no small type may overflow.
-            index = xp.reshape(xp.astype(received.index, xp.int64, copy=False), (size, models))
-            flat = xp.reshape(heads, (heads.shape[0], width))
+            index = reshape(xp, xp.astype(received.index, xp.int64, copy=False), (size, models))
+            flat = reshape(xp, heads, (heads.shape[0], width))
         else:
             models = check_array(received, batch, (classes, depth))
-            flat = xp.reshape(received, (size, models, width))
+            flat = reshape(xp, received, (size, models, width))
         if not fits(flat_own):
             raise ValueError("own is not finite, or its norm is beyond 1e15; restore it before aggregating")
         mask = check_mask(xp, mask, own, (*batch, models))
-        draws = None if draw is None else xp.reshape(uniforms(draw.rng, (*batch, models), like=own), (size, models))
+        draws = None if draw is None else reshape(xp, uniforms(draw.rng, (*batch, models), like=own), (size, models))
         most = None if draw is None else draw.looks_at
         about = flat_own if index is None else None
         measured, usable, refusals = examine(xp, flat, about, index, mask, draws, most, measure, pull)
@@ -176,7 +177,7 @@ class Call:
         whole = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
         if self._undo is not None:
             whole = xp.take(whole, self._undo, axis=0)
-        return xp.reshape(whole, (*self.batch, *(whole.shape[1:] if shape is None else shape)))
+        return reshape(xp, whole, (*self.batch, *(whole.shape[1:] if shape is None else shape)))
 
     def nobody(self, state: Any) -> Decision:
         """Return the decision of a batch without receivers."""
@@ -272,7 +273,7 @@ def _task(
     size = prod(batch)
 
     def flat(name: str, values: Array | None, tail: tuple[int, ...]) -> Array | None:
-        return None if values is None else xp.reshape(check_shape(name, values, own, (*batch, *tail)), (size, *tail))
+        return None if values is None else reshape(xp, check_shape(name, values, own, (*batch, *tail)), (size, *tail))
 
     if claims is not None and check_shape("claims", claims, own, (*batch, models, classes)).dtype != xp.bool:
         raise ValueError(f"claims must hold booleans, not {claims.dtype}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bristle.arrays import Array, Pool, namespace, squared_norms, take_rows
 from bristle.arrays.clipping import Pull, clip_about
-from bristle.arrays.namespace import is_array
+from bristle.arrays.namespace import is_array, largest
 from bristle.arrays.products import distances_from, gram_about, probe
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
@@ -78,8 +78,8 @@ def measure_models(
         fit = None
         if prod(distances.shape):
             # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
-            reach = LARGEST_NORM - float(xp.max(squared_norms(xp, own))) ** 0.5
-            if not (reach > 0 and float(xp.max(distances)) <= reach * reach):
+            reach = LARGEST_NORM - largest(xp, squared_norms(xp, own)) ** 0.5
+            if not (reach > 0 and largest(xp, distances) <= reach * reach):
                 fit = _fit(xp, models if picked is None else take_rows(xp, models, picked))
         return Measured(fit, distances, products, clipped=clipped)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bristle.arrays import Array, argsort, spread, take_rows
 from bristle.arrays.clipping import Pull
 from bristle.rules.checks import Measure, Measured, measure_models, refusals_of
 from bristle.rules.decision import Reason
+
+# Fewer values are sorted as a whole.
+SORTED = 256
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ def examine(
     if draws is None or most is None or most >= count:
         measured = measure_models(xp, models, own, measure, pull=pull)
         return measured, *refusals_of(xp, mask, models, measured.fit, index)
-    order = argsort(xp, draws if mask is None else xp.where(mask, draws, xp.full_like(draws, 2)))
+    wanted = draws if mask is None else xp.where(mask, draws, xp.full_like(draws, 2))
+    order = _smallest(xp, wanted, most)
     if own is not None:
         some = measure_models(xp, models, own, Measure.DISTANCES, picked=order[:, :most])
         if some.fit is None:
@@ -47,6 +53,7 @@ def examine(
             usable = looked if mask is None else looked & mask
             distances = spread(xp, some.distances, order, 0)
             return Measured(distances=distances), usable, _unseen(xp, looked, None, mask)
+    order = argsort(xp, wanted)
     measured = measure_models(xp, models, own, measure)
     usable, refusals = refusals_of(xp, mask, models, measured.fit, index)
     if usable is None:
@@ -56,6 +63,19 @@ def examine(
     earlier = xp.concat([xp.zeros_like(found[:, :1]), found[:, :-1]], axis=1)
     looked = spread(xp, earlier < most, order, False)
     return measured, usable & looked, _unseen(xp, looked, refusals, mask)
+
+
+def _smallest(xp: Any, values: Array, count: int) -> Array:
+    """Return the stable ascending order of values [B, n]; only the first `count` places are sure to be right."""
+    if xp is not np or values.shape[1] < SORTED:
+        return argsort(xp, values)
+    order = np.argpartition(values, count - 1, axis=-1)
+    first = np.sort(order[:, :count], axis=-1)
+    found = np.take_along_axis(values, first, axis=-1)
+    if np.any(np.count_nonzero(values <= np.max(found, axis=-1, keepdims=True), axis=-1) > count):
+        return argsort(xp, values)  # Others are equal to the last one: the first of them in place should go.
+    order[:, :count] = np.take_along_axis(first, argsort(xp, found), axis=-1)
+    return order
 
 
 def _unseen(xp: Any, looked: Array, refusals: Array | None, mask: Array | None) -> Array:
