@@ -64,8 +64,7 @@ class Guesses:
         """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the numbers of these heads [p]."""
         reach = self._centre(heads) if len(heads) else None
         for peers in _parts(len(heads), reach):
-            doubtful = None if reach is None else self._doubtful(self._center, reach[peers])
-            yield peers, self._predictions(heads[peers], doubtful)
+            yield peers, self._predictions(heads[peers], None if reach is None else reach[peers])
 
     def _centre(self, heads: Floats) -> Wide | None:
         """Keep or renew the center; return how far heads are from it [P, C], None if it spares them nothing."""
@@ -85,14 +84,15 @@ class Guesses:
         shares = [self._doubtful(center, reach[peers]).mean() for peers in _parts(heads, reach)]
         return float(sum(share if share <= WORTHWHILE else 1 for share in shares))
 
-    def _predictions(self, heads: Floats, doubtful: Booleans | None) -> Classes:
-        if doubtful is None or doubtful.mean() > WORTHWHILE:
-            return _predict(heads, self._test, self._norms)[0]
-        assert self._center is not None
-        guess = np.repeat(self._center.guess[None], len(heads), axis=0)
-        rows = np.flatnonzero(doubtful)
-        guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
-        return guess
+    def _predictions(self, heads: Floats, reach: Wide | None) -> Classes:
+        if self._center is not None and reach is not None:
+            doubtful = self._doubtful(self._center, reach)
+            if doubtful.mean() <= WORTHWHILE:
+                guess = np.repeat(self._center.guess[None], len(heads), axis=0)
+                rows = np.flatnonzero(doubtful)
+                guess[:, rows] = _predict(heads, self._test[rows], self._norms[rows])[0]
+                return guess
+        return _predict(heads, self._test, self._norms)[0]
 
     def _centered(self, head: Floats, part: slice) -> _Center:
         (guess,), (lead,) = _predict(head[None], self._test[part], self._norms[part])
