@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays.namespace import Array
-from bristle.arrays.products import PASS, PIECE
+from bristle.arrays.products import PASS, THREADED, squares
 from bristle.arrays.threads import in_threads
-
-# Numbers from which on a pass is worth threads.
-THREADED = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def clip_about(models: Array, point: Array, pull: Pull) -> tuple[Array, Array]:
                 stop = min(start + turn, last)
                 some, moved = models[b, start:stop], out[b, start + 1 : stop + 1]
                 np.subtract(some, point[b], out=moved)
-                squared[b, start:stop] = distances = _squares(moved)
+                squared[b, start:stop] = distances = squares(moved)
                 if at_once:
                     _replace(moved, some, point[b], pull.factors(distances))
                 else:
@@ -106,13 +103,3 @@ def _move(heads: Array, factors: Array) -> None:
         work(0, len(moves))
     else:
         in_threads(work, len(moves))
-
-
-def _squares(vectors: Array) -> Array:
-    """Squared norms of vectors [k, F], in pieces for which BLAS wakes no thread."""
-    count, width = vectors.shape
-    if width <= PIECE:
-        return np.vecdot(vectors, vectors)
-    whole = width - width % PIECE
-    pieces, rest = vectors[:, :whole].reshape(count, -1, PIECE), vectors[:, whole:]
-    return np.add.reduce(np.vecdot(pieces, pieces), axis=-1) + np.vecdot(rest, rest)

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from bristle.arrays.namespace import Array, squared_norms, take_rows
+from bristle.arrays.threads import in_threads
 
 # Columns at a time, so that a block of 64 models stays within a core's cache.
 COLUMNS = 8192
 # Numbers at a time in a pass over whole models.
 PASS = 1 << 18
+# Numbers from which on a pass is worth threads.
+THREADED = 1 << 21
 # Numbers that stay in the outer cache between two products.
 CACHED = 1 << 22
-# BLAS would wake other threads for longer inner products, which takes longer than they do.
+# BLAS would wake other threads for longer inner products, which takes longer than they do, and leaves them spinning.
 PIECE = 8192
+SHORT_PIECE = 512
 # Models whose random projection is below this are small; it costs time, not correctness, to look closer at others.
 SMALL_PROJECTION = 1e6
 
@@ -60,6 +64,24 @@ def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: in
     return squared[:, :, 0] if pieces == 1 else np.add.reduce(squared, axis=-1)
 
 
+def squares(vectors: Array) -> Array:
+    """Squared norms of NumPy vectors [k, F], in pieces for which BLAS wakes no thread."""
+    return _dots(vectors, vectors)
+
+
+def _dots(vectors: Array, others: Array) -> Array:
+    """Inner products of NumPy vectors [k, F] with others [k, F] or [F], piece by piece.
+
+    The pieces are short, because NumPy leaves the interpreter to other threads only for more than 500 products.
+    """
+    width = vectors.shape[-1]
+    if width <= PIECE:
+        return np.vecdot(vectors, others)
+    whole = width - width % SHORT_PIECE
+    pieces = [array[..., :whole].reshape(*array.shape[:-1], -1, SHORT_PIECE) for array in (vectors, others)]
+    return np.add.reduce(np.vecdot(*pieces), axis=-1) + np.vecdot(vectors[..., whole:], others[..., whole:])
+
+
 @lru_cache(maxsize=4)
 def _secret(width: int, dtype: Any) -> Array:
     """Return factors that nobody outside this process can know, so that no values can be made to cancel under them."""
@@ -76,6 +98,8 @@ def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
     one with a probability of about 1e6 sqrt(F) / R. Both products read a model while it is in the cache.
     """
     batch, count, width = models.shape
+    if not summed and models.size >= THREADED:
+        return _probe_in_threads(models), None
     factors, ones = _secret(width, models.dtype), np.ones(count, dtype=models.dtype)
     total = np.empty((batch, width), dtype=models.dtype) if summed else None
     turn = max(1, CACHED // width)
@@ -89,6 +113,19 @@ def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
             elif total is not None:
                 total[b] += ones[: len(some)] @ some
     return small, total
+
+
+def _probe_in_threads(models: Array) -> bool:
+    """Probe NumPy models [B, k, F] by threads of our own: those of BLAS would spin on."""
+    factors = _secret(models.shape[2], models.dtype)
+    small = np.zeros(models.shape[:2], dtype=bool)
+
+    def work(first: int, last: int) -> None:
+        for b, some in enumerate(models[:, first:last]):
+            small[b, first:last] = np.abs(_dots(some, factors)) <= SMALL_PROJECTION
+
+    in_threads(work, models.shape[1])
+    return bool(np.all(small))
 
 
 def gram_about(xp: Any, models: Array, point: Array) -> Array:

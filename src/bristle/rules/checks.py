@@ -12,7 +12,7 @@ import numpy as np
 from bristle.arrays import Array, Pool, namespace, squared_norms, take_rows
 from bristle.arrays.clipping import Pull, clip_about
 from bristle.arrays.namespace import is_array, largest
-from bristle.arrays.products import distances_from, gram_about, probe
+from bristle.arrays.products import distances_from, gram_about, probe, squares
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
@@ -78,7 +78,7 @@ def measure_models(
         fit = None
         if prod(distances.shape):
             # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
-            reach = LARGEST_NORM - largest(xp, squared_norms(xp, own)) ** 0.5
+            reach = LARGEST_NORM - largest(xp, squares(own) if xp is np else squared_norms(xp, own)) ** 0.5
             if not (reach > 0 and largest(xp, distances) <= reach * reach):
                 fit = _fit(xp, models if picked is None else take_rows(xp, models, picked))
         return Measured(fit, distances, products, clipped=clipped)
@@ -175,7 +175,7 @@ def fits(vectors: Array) -> bool:
     Rounding may carry a mean of the largest models a little beyond their bound; that is allowed for.
     """
     xp = namespace(vectors)
-    if xp is np and np.vdot(vectors, vectors) <= LARGEST_NORM**2:  # All together are small: no need to look at each.
+    if xp is np and squares(vectors.reshape(-1)) <= LARGEST_NORM**2:  # All together are small: no need to look at each.
         return True
     with np.errstate(over="ignore", invalid="ignore"):
         small = squared_norms(xp, vectors) <= 1.01 * LARGEST_NORM**2
