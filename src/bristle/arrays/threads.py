@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import lru_cache
-from itertools import pairwise
 from threading import Thread
 
 # More would wait for memory.
 MOST = 4
+# Parts of the work for each thread.
+PARTS = 4
 
 
 @lru_cache(maxsize=1)
@@ -24,26 +25,29 @@ def threads() -> int:
 
 
 def in_threads(work: Callable[[int, int], None], count: int) -> None:
-    """Call work(start, stop) for parts of range(count) side by side; what one raises is raised once all have ended.
+    """Call work(start, stop) for parts of range(count), side by side; what one raises is raised once all have ended.
 
-    The work should be a few long calls that leave the interpreter's lock alone. Threads are started anew each time: an
-    idle pool would not survive a fork, and starting one takes less than a tenth of a millisecond.
+    The work should be a few long calls that leave the interpreter's lock alone. There are more parts than threads, so
+    that one whose core is busy otherwise does fewer of them. Threads are started anew each time: an idle pool would not
+    survive a fork, and starting one takes less than a tenth of a millisecond.
     """
-    parts = max(1, min(threads(), count))
-    bounds = [count * part // parts for part in range(parts + 1)]
+    workers = max(1, min(threads(), count))
+    parts = min(PARTS * workers, count) if workers > 1 else 1
+    bounds = iter([(count * part // parts, count * (part + 1) // parts) for part in range(parts)] or [(0, 0)])
     failures: list[BaseException] = []
 
-    def helper(start: int, stop: int) -> None:
+    def worker() -> None:
         try:
-            work(start, stop)
+            for start, stop in bounds:  # Each pair goes to one thread alone.
+                work(start, stop)
         except BaseException as failure:  # Raised again below, in the caller's thread.
             failures.append(failure)
 
     # What the caller has set for its thread, such as which warnings of NumPy are ignored, holds for the others too.
-    helpers = [Thread(target=copy_context().run, args=(helper, *pair)) for pair in pairwise(bounds[1:])]
+    helpers = [Thread(target=copy_context().run, args=(worker,)) for _ in range(workers - 1)]
     for thread in helpers:
         thread.start()
-    helper(bounds[0], bounds[1])
+    worker()
     for thread in helpers:
         thread.join()
     if failures:
