@@ -115,11 +115,8 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
         some, which = same
         return xp.take(window_mean(some, window), which, axis=0)
     wanted = range(window.start, window.start + window.length)
-    if (
-        isinstance(inbox, ArrayInbox)
-        and not window.nearest
-        and sorts_columns(xp, inbox.received + 1, inbox.own.shape[1])
-    ):
+    by_column = not window.nearest and sorts_columns(xp, inbox.received + 1, inbox.own.shape[1])
+    if by_column and isinstance(inbox, ArrayInbox):
         return sums_of_sorted_columns(inbox.own, inbox.models, wanted) / window.length
 
     def mean(block: tuple[int, int]) -> Array:
