@@ -175,9 +175,10 @@ def fits(vectors: Array) -> bool:
     Rounding may carry a mean of the largest models a little beyond their bound; that is allowed for.
     """
     xp = namespace(vectors)
-    if xp is np and squares(vectors.reshape(-1)) <= LARGEST_NORM**2:  # All together are small: no need to look at each.
-        return True
     with np.errstate(over="ignore", invalid="ignore"):
+        # All together are small: no need to look at each.
+        if xp is np and squares(vectors.reshape(-1)) <= LARGEST_NORM**2:
+            return True
         small = squared_norms(xp, vectors) <= 1.01 * LARGEST_NORM**2
     return bool(small) if small.ndim == 0 else bool(xp.all(small))
 
