@@ -33,8 +33,8 @@ def available() -> bool:
 class Comparison:
     """One rule in three libraries.
 
-    `shift` says about which point of the vectors [n, d] the others work where ours works about the own head
-    or the mean: they are given vectors - shift, and the shift is added to their answer.
+    `shift` says from which point of the vectors [n, d] the others start where ours starts elsewhere: they are given
+    vectors - shift, and the shift is added to their answer.
     `differs` names what they do otherwise than published, where the results cannot be equal.
     """
 
@@ -51,9 +51,6 @@ def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Compar
     fl, py = load()
     # ByzFL copies n - f neighbours for each of n vectors before it averages them.
     copies = 4e-9 * count * (count - f) * size
-
-    def own(vectors: Vectors) -> Any:
-        return vectors[0]
 
     def central_half(vectors: Vectors) -> Any:
         """Where our geometric median starts; ByzFL's starts at zero."""
@@ -100,8 +97,8 @@ def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Compar
         Comparison(
             "centered-clipping", rules.CenteredClipping(tau=tau, iterations=10),
             # A new one each time: it would start from where it ended.
-            lambda vectors: fl.CenteredClipping(L=10, tau=tau)(vectors),  # noqa: PLW0108
-            py.center_clipping.CenteredClipping(c_tau=tau, M=10, init="zero").aggregate, shift=own,
+            _about_own(lambda vectors: fl.CenteredClipping(L=10, tau=tau)(vectors)),  # noqa: PLW0108
+            _about_own(py.center_clipping.CenteredClipping(c_tau=tau, M=10, init="zero").aggregate),
         ),
         Comparison(
             "nearest-neighbour-averaging", rules.NearestNeighbourAveraging(f=f), fl.MoNNA(f=f, idx=0),
@@ -113,12 +110,12 @@ def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Compar
             differs="" if copies < 8 else f"ByzFL would need {copies:.0f} GB",
         ),
         Comparison(
-            "clipping (static)", rules.Clipping(tau=tau), lambda vectors: fl.Clipping(c=tau)(_copy(vectors)),
-            py.clipping.Clipping(threshold=tau).pre_aggregate, shift=own,
+            "clipping (static)", rules.Clipping(tau=tau), _about_own(fl.Clipping(c=tau)),
+            _about_own(py.clipping.Clipping(threshold=tau).pre_aggregate),
         ),
         Comparison(
-            "clipping (ARC)", rules.Clipping(f=f), lambda vectors: fl.ARC(f=f)(_copy(vectors)),
-            py.arc.ARC(f=f).pre_aggregate, shift=own,
+            "clipping (ARC)", rules.Clipping(f=f), _about_own(fl.ARC(f=f)),
+            _about_own(py.arc.ARC(f=f).pre_aggregate),
         ),
     ]  # fmt: skip
 
@@ -135,9 +132,17 @@ def _squared_distances(vectors: Vectors) -> Any:
     return norms[:, None] + norms[None, :] - 2 * vectors @ vectors.T
 
 
-def _copy(vectors: Any) -> Any:
-    """ByzFL clips its argument in place."""
-    return vectors.clone() if hasattr(vectors, "clone") else vectors.copy()
+def _about_own(aggregate: Aggregator) -> Aggregator:
+    """Clip about the own head, the first one, as ours does: theirs clip about zero, what they are given in place."""
+
+    def about_own(vectors: Any) -> Any:
+        own = vectors[0]
+        if not isinstance(vectors, list):
+            return aggregate(vectors - own) + own
+        answer = aggregate([vector - own for vector in vectors])
+        return [vector + own for vector in answer] if isinstance(answer, list) else answer + own
+
+    return about_own
 
 
 def load() -> tuple[Any, Any]:
