@@ -29,7 +29,7 @@ def in_threads(work: Callable[[int, int], None], count: int) -> None:
 
     The work should be a few long calls that leave the interpreter's lock alone. There are more parts than threads, so
     that one whose core is busy otherwise does fewer of them. Threads are started anew each time: an idle pool would not
-    survive a fork, and starting one takes less than a tenth of a millisecond.
+    survive a fork, and starting one takes a tenth or two of a millisecond.
     """
     workers = max(1, min(threads(), count))
     parts = min(PARTS * workers, count) if workers > 1 else 1
