@@ -41,6 +41,11 @@ class Attack(ABC):
         return True
 
     @property
+    def one_head(self) -> bool:
+        """Whether only the first of the own heads counts, so that the others need no training."""
+        return False
+
+    @property
     def flips_labels(self) -> bool:
         """Whether the attackers train on labels that are not the true ones."""
         return False

@@ -72,12 +72,17 @@ class Honest:
 
 @dataclass(frozen=True)
 class AgainstHonest(Attack):
-    """An attack made from the honest heads in the inbox; a victim that receives none gets the own heads."""
+    """An attack made from the honest heads in the inbox; a victim that receives none gets the own heads, untrained."""
 
     @property
     def knows(self) -> Knowledge:
         """The honest heads that the victim receives."""
         return Knowledge.INBOX
+
+    @property
+    def trains(self) -> bool:
+        """What is sent is made from the heads of others."""
+        return False
 
     @abstractmethod
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:

@@ -52,6 +52,11 @@ class Sybil(Attack):
         return self.inner.trains
 
     @property
+    def one_head(self) -> bool:
+        """All identities send what the first one makes."""
+        return True
+
+    @property
     def flips_labels(self) -> bool:
         """Whether the inner attack does."""
         return self.inner.flips_labels

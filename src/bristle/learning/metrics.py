@@ -69,14 +69,10 @@ def log_likelihood_loss(logits: Array, labels: Array) -> Array:
     """
     xp = namespace(logits, labels)
     shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    target = xp.where(_one_hot(xp, labels, logits.shape[-1]), shifted, xp.zeros_like(shifted))
-    losses = xp.log(xp.sum(xp.exp(shifted), axis=-1)) - xp.sum(target, axis=-1)
     valid = labels >= 0
+    place = xp.astype(xp.where(valid, labels, xp.zeros_like(labels)), xp.int64, copy=False)
+    target = xp.take_along_axis(shifted, xp.broadcast_to(place, shifted.shape[:-1])[..., None], axis=-1)[..., 0]
+    losses = xp.log(xp.sum(xp.exp(shifted), axis=-1)) - target
     total = xp.sum(xp.astype(valid, logits.dtype), axis=-1)
     summed = xp.sum(xp.where(valid, losses, xp.zeros_like(losses)), axis=-1)
     return summed / xp.where(total > 0, total, xp.ones_like(total))
-
-
-def _one_hot(xp: Any, labels: Array, classes: int) -> Array:
-    labels = xp.astype(labels, xp.int64, copy=False)  # A small type would wrap around at many classes.
-    return labels[..., None] == xp.arange(classes, dtype=xp.int64, device=labels.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from bristle.arrays import argsort, squared_norms
+from bristle.arrays import argsort, spread, squared_norms
 from bristle.learning.metrics import log_likelihood_loss
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
@@ -50,15 +50,17 @@ class Mozi(Rule):
         if evaluation is None or evaluation.labels.shape[1] == 0:
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
         near_count = math.ceil(round(self.rho * inbox.received, 9))  # 0.07 * 100 is 7, not a little more
-        near = argsort(xp, argsort(xp, inbox.distances())) < near_count
-        losses = log_likelihood_loss(inbox.logits(evaluation.features), evaluation.labels[:, None, :])
+        order = argsort(xp, inbox.distances())
+        tested = inbox.take(order[:, :near_count])
+        losses = log_likelihood_loss(tested.logits(evaluation.features), evaluation.labels[:, None, :])
         yardstick = losses[:, :1]
         if task.previous is not None:
             heads = xp.reshape(task.previous, (task.previous.shape[0], inbox.classes, -1))
             outputs = evaluation.features @ xp.matrix_transpose(heads)
             yardstick = log_likelihood_loss(outputs, evaluation.labels)[:, None]
         testable = xp.any(evaluation.labels >= 0, axis=-1)[:, None]
-        passed = (losses[:, 1:] <= yardstick) & testable
+        no_worse = (losses[:, 1:] <= yardstick) & testable
+        near, passed = (spread(xp, some, order, False) for some in (xp.ones_like(no_worse), no_worse))
         reasons = xp.where(near, kept_or(xp, passed, Reason.HIGHER_LOSS), kept_or(xp, near, Reason.TOO_FAR))
         reasons = xp.where(testable, reasons, kept_or(xp, xp.zeros_like(near), Reason.NOTHING_TO_TEST_ON))
         return replace(mean_with_own(inbox, near & passed, self.own_share, reasons), stays=~testable[:, 0])

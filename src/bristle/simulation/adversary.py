@@ -71,8 +71,9 @@ class Adversary:
     def __init__(self, scenario: Scenario, population: Population, *, like: Array, head_shape: tuple[int, int]) -> None:
         self._scenario = scenario
         self._count, self._attack = scenario.attackers, scenario.attack
-        self._hold = population.attackers_hold
-        self.trained = HeadState.zeros((self._count, *head_shape), like=like)
+        self._trainees = min(1, self._count) if self._attack.one_head else self._count
+        self._hold = _first(population.attackers_hold, self._trainees)
+        self.trained = HeadState.zeros((self._trainees, *head_shape), like=like)
         self._per_victim = bool(self._count) and self._attack.knows != Knowledge.NOTHING
         self._sent: Array | None = None
         everything = self._per_victim and self._attack.knows == Knowledge.EVERYTHING
@@ -122,8 +123,9 @@ class Adversary:
         """Begin an iteration: make what is the same for all victims."""
         self._before = self._sent
         if self._count and not self._per_victim:
-            own = self.trained.head
-            view = View(own=own, iteration=scene.iteration, total=self._scenario.iterations, sent=self._sent)
+            view = View(
+                own=self._own_heads(), iteration=scene.iteration, total=self._scenario.iterations, sent=self._sent
+            )
             self._shared = self._sent = self._send(view)
             self._claims = self._attack.claims(view.seen_by(self._attack.knows))
 
@@ -170,7 +172,7 @@ class Adversary:
         """Let the attackers train."""
         if self._count and self._attack.trains:
             held, scenario = self._hold, self._scenario
-            everyone = np.arange(scenario.peers, scenario.peers + self._count)
+            everyone = np.arange(scenario.peers, scenario.peers + self._trainees)
             self.trained = train_step(
                 self.trained,
                 held.features,
@@ -183,7 +185,7 @@ class Adversary:
     def _against(self, scene: Scene, rows: Integers | None) -> Array:
         """Return what the attackers send to each of some victims [B, K, C, D], and remember it."""
         victims = np.arange(self._scenario.peers) if rows is None else rows
-        own = self.trained.head
+        own = self._own_heads()
         xp, mask = namespace(own), scene.arrived.mask
         view = View(
             own=xp.broadcast_to(own, (len(victims), *own.shape)),
@@ -203,6 +205,10 @@ class Adversary:
         self._sent = sent if rows is None else replaced(self._sent, rows, sent)
         return sent
 
+    def _own_heads(self) -> Array:
+        head = self.trained.head
+        return namespace(head).broadcast_to(head, (self._count, *head.shape[1:]))
+
     def _batch_draws(self, who: Integers, iteration: int, held: Samples) -> Array:
         drawn = draw(self._scenario.seed, Stream.BATCHES, who, iteration, int(held.labels.shape[-1]))
         return from_numpy(drawn.astype(np.float32), like=held.features)
@@ -211,7 +217,7 @@ class Adversary:
         if not self._attack.samples:
             return self._attack(view)
         # An attacker draws once for all victims: each of them sees what it would if it had been drawn for it alone.
-        shape = self.trained.head.shape
+        shape = self._own_heads().shape
         drawn = draw_many(self._scenario.seed, Stream.ATTACK, np.arange(1), view.iteration, prod(shape))
         uniforms = from_numpy(drawn.reshape(shape), like=view.own)
         return self._attack(view, rng=namespace(view.own).broadcast_to(uniforms, view.own.shape))
@@ -227,3 +233,10 @@ class Adversary:
         """Go back to a state."""
         self.trained = HeadState(state["head"], state["first"], state["second"], state["steps"])
         self._sent, self._update = state.get("sent"), state.get("update")
+
+
+def _first(samples: Samples, count: int) -> Samples:
+    """Return what the first of some peers hold."""
+    features = samples.features if samples.index is not None else samples.features[:count, ...]
+    index = None if samples.index is None else samples.index[:count, ...]
+    return Samples(features, samples.labels[:count, ...], index)

@@ -154,9 +154,11 @@ def _best(outputs: Floats) -> tuple[Classes, Floats]:
 
 def _settle(heads: Floats, test: Floats, guess: Classes, lead: Floats) -> None:
     """Decide in 64 bits what 32 leave open."""
-    peers, samples = np.nonzero(lead <= 0)
-    for start in range(0, len(peers), TRIAL):
-        who, what = peers[start : start + TRIAL], samples[start : start + TRIAL]
-        outputs = (heads[who].astype(np.float64) @ test[what].astype(np.float64)[:, :, None])[:, :, 0]
-        same = 1e-12 * np.abs(outputs).max(axis=1, keepdims=True)
-        guess[who, what] = (outputs >= outputs.max(axis=1, keepdims=True) - same).argmax(axis=1)
+    unsure = lead <= 0
+    for peer in np.flatnonzero(unsure.any(axis=1)):
+        head, samples = heads[peer].astype(np.float64), np.flatnonzero(unsure[peer])
+        for start in range(0, len(samples), TRIAL):
+            some = samples[start : start + TRIAL]
+            outputs = test[some].astype(np.float64) @ head.T
+            same = 1e-12 * np.abs(outputs).max(axis=1, keepdims=True)
+            guess[peer, some] = (outputs >= outputs.max(axis=1, keepdims=True) - same).argmax(axis=1)
