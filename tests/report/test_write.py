@@ -105,6 +105,13 @@ def test_same_report_same_bytes(report: Report, tmp_path: Path, monkeypatch: pyt
     assert matplotlib.rcParams["text.parse_math"]
 
 
+def test_several_processes_draw_the_same(report: Report, tmp_path: Path) -> None:
+    for processes in (1, 2):
+        write(report, tmp_path / str(processes), processes=processes)
+    alone, together = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "12")
+    assert alone == together
+
+
 def test_page_needs_nothing_else(page: Page) -> None:
     assert_loads_nothing(page)
     policies = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
     for line in said(findings_of(made)):
         print(line)
     try:
-        return write(report_of(made, seconds=seconds), out)
+        return write(report_of(made, seconds=seconds), out, processes=os.cpu_count() or 1)
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise

@@ -27,25 +27,31 @@ __all__ = [
 ]
 
 
-def write(report: Report, folder: str | Path, *, progress: Callable[[int, int], None] | None = None) -> list[Path]:
+def write(
+    report: Report,
+    folder: str | Path,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    processes: int = 1,
+) -> list[Path]:
     """Write report.html, and for every section with panels its figure as PNG and as SVG; return their paths.
 
     The same report gives the same bytes. Nothing is written before all of it is made. Needs matplotlib. `progress` is
-    told how many sections are drawn, and of how many.
+    told how many sections are drawn, and of how many. More than one of `processes` draw large reports sooner; a script
+    that asks for them needs its `if __name__ == "__main__"`.
     """
-    from bristle.report.figure import section_files  # noqa: PLC0415 - matplotlib is an extra
-    from bristle.report.page import page, section_part  # noqa: PLC0415
+    from bristle.report.drawing import draw  # noqa: PLC0415 - matplotlib is an extra
+    from bristle.report.page import page  # noqa: PLC0415
     from bristle.report.style import Styles  # noqa: PLC0415
 
     styles = Styles.of(line for section in report.sections for panel in section.panels for line in panel.lines)
     figures: dict[str, bytes] = {}
     parts = []
-    for done, section in enumerate(report.sections, start=1):
-        parts.append(section_part(section, styles))
-        if section.panels:
-            figures[f"{section.name}.png"], figures[f"{section.name}.svg"] = section_files(section, styles)
+    for part, files in draw(report.sections, styles, processes=processes):
+        parts.append(part)
+        figures |= files
         if progress is not None:
-            progress(done, len(report.sections))
+            progress(len(parts), len(report.sections))
     made = {"report.html": page(report, parts, styles).encode(), **figures}
     folder = Path(folder)
     for name, content in made.items():
