@@ -74,7 +74,7 @@ def default_experiment(seconds: float) -> str:
     world = World(Scenario(peers=10, attackers=5, rule=Bristle(), attack=attack, iterations=1_000_000), digits())
     for _ in range(30):
         world.advance(weigh=False)
-    times = []
+    times: list[float] = []
     while len(times) < 50 or sum(times) < 5 * seconds:
         began = time.perf_counter()
         world.advance(weigh=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -70,5 +71,5 @@ def test_the_usual_variable_bounds_the_threads(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("named", ["", "many", "0"])
 def test_without_it_there_is_one_for_each_core(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", named)
-    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: {0, 5, 7}, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 7}, raising=False)
     assert threads.__wrapped__() == 3
