@@ -140,8 +140,9 @@ class PoolInbox(Inbox):
 
     def combine(self, weights: Array) -> Array:
         """Weighted sum of all heads: one product over the pool."""
-        dense = self._over_pool(weights[:, 1:])
-        return self.own * weights[:, :1] + dense @ self.shared.heads
+        mixed = self._over_pool(weights[:, 1:]) @ self.shared.heads
+        mixed += self.own * weights[:, :1]  # in place: fresh memory costs as much as the sum
+        return mixed
 
     def pick(self, position: Array) -> Array:
         """Return one head for each receiver."""
@@ -227,6 +228,10 @@ class PoolInbox(Inbox):
         """Lay weights [B, received, ...] out over the pool [B, P, ...]; a head heard twice gets the sum."""
         xp = self.xp
         size = self.shared.heads.shape[0]
+        if xp is np and weights.ndim == 2:
+            batch = len(weights)
+            cells = (self.index + np.arange(0, batch * size, size)[:, None]).ravel()
+            return np.bincount(cells, weights.ravel(), batch * size).reshape(batch, size).astype(weights.dtype)
         everyone = xp.arange(size, dtype=self.index.dtype, device=self.index.device)
         heard = xp.astype(self.index[:, :, None] == everyone, weights.dtype)
         if weights.ndim == 2:
