@@ -10,13 +10,13 @@ import bristle
 
 
 def test_public_names() -> None:
-    from bristle import Bristle, Context, Decision, Evaluation, Pace, Peer, Pool, attacks, rules, simulate  # noqa: PLC0415
-
-    assert {Bristle, Context, Decision, Evaluation, Pace, Peer, Pool}
+    classes = {"Bristle", "Context", "Decision", "Evaluation", "Pace", "Peer", "Pool"}
+    assert set(bristle.__all__) == classes | {"TOPOLOGIES", "attacks", "rules", "simulate"}
+    assert {name for name in classes if isinstance(getattr(bristle, name), type)} == classes
     assert bristle.TOPOLOGIES["ring"]
-    assert rules.names()
-    assert attacks.names()
-    assert callable(simulate)
+    assert bristle.rules.names()
+    assert bristle.attacks.names()
+    assert callable(bristle.simulate)
     assert bristle.__version__
 
 

@@ -33,7 +33,10 @@ def reproduce(
         str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="a Ray of its own")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Every other rule, score and attack too, and regular learning. Hours.")
+        bool,
+        typer.Option(
+            "--full", help="Every other rule, score and attack too, and regular learning: about an hour on 2 cores."
+        ),
     ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="See that all works: 1 seed, 50 iterations, some of the images.")

@@ -6,127 +6,27 @@ Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in B
 
 from __future__ import annotations
 
-from typing import Literal
-
-from bristle import attacks
 from bristle.experiments.declaration import Figure, Panel, Setting
-from bristle.experiments.red_team import KNOWING, MATCHES
+from bristle.experiments.panels import (
+    ALONG,
+    FANG,
+    FIVE,
+    MORE,
+    REGULAR,
+    SEVEN,
+    TEN,
+    TRANSFER,
+    flipped,
+    iid,
+    knowing,
+    non_iid,
+    red_team,
+)
 from bristle.experiments.red_team import RULES as MATCHED
 
-FANG = {
-    "label-flip": "Label flip",
-    "additive-noise": "Additive noise",
-    "krum": "Krum attack",
-    "trimmed-mean": "Trimmed-mean attack",
-}
 # FedAvg is tuned where it could matter: among label flippers it is lost whatever its learning rate.
 UNTUNED = ("bristle", "fedavg", "median", "krum", "bridge", "mozi", "local")
 RED_TEAM_RULES = ("bristle", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
-ALONG = {"krum-along": "Krum attack, along", "trimmed-mean-along": "Trimmed-mean attack, along"}
-REVERSED = "The author's attack overshoots along the benign update; Fang's goes against it."
-
-AUTHORS = {
-    "label-flip": "exp_all_label_flip_attack",
-    "additive-noise": "exp_additive_noise_attack",
-    "krum": "exp_krum_attack",
-    "trimmed-mean": "exp_trimmed_mean_attack",
-}
-NUMBERS = {
-    "iid": {"label-flip": "2.1", "additive-noise": "3.3", "krum": "3.4", "trimmed-mean": "3.5"},
-    "noniid": {"label-flip": "4.3", "additive-noise": "4.1", "krum": "4.4", "trimmed-mean": "4.5"},
-}
-
-_SEVEN, _FIVE = (Setting(peers=7, attackers=3, classes_per_peer=10), Setting(peers=5, attackers=5, classes_per_peer=10))
-_TEN, _MORE = Setting(attackers=5), Setting(attackers=5, samples_per_class=10)
-
-
-def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
-    """Return the panel of an attack, with the author's run of it if he kept one."""
-    plain = attack.removesuffix("-along")
-    kind = "iid" if setting.classes_per_peer == 10 else "noniid"
-    attackers, caveat = setting.attackers, REVERSED if attack in ("krum", "trimmed-mean") else ""
-    if (kind, plain, setting.samples_per_class) == ("noniid", "krum", 2):
-        attackers, caveat = 4, f"{caveat} His run had 4 attackers.".strip()
-    run = f"Figure{NUMBERS[kind][plain]}-{setting.peers}+{attackers}-{setting.samples_per_class}spc"
-    folder = AUTHORS[plain] + ("" if kind == "iid" else "_noniid")
-    world = Setting(
-        peers=setting.peers,
-        attackers=setting.attackers,
-        attack=attack,
-        classes_per_peer=setting.classes_per_peer,
-        samples_per_class=setting.samples_per_class,
-    )
-    everyone = attack in FANG and setting in (_FIVE, _TEN)
-    return Panel(
-        name=name,
-        title=title,
-        setting=world,
-        author=(folder, run),
-        caveat=caveat,
-        full_rules="all" if everyone else "scores" if setting == _TEN else "paper",
-    )
-
-
-def _flipped(name: str, title: str, author: tuple[str, str], caveat: str = "", **setting: int) -> Panel:
-    world = Setting(**{"attackers": 5, **setting}, attack="label-flip")
-    few = world.classes_per_peer == 2
-    full_rules: Literal["scores", "paper"] = "scores" if few else "paper"
-    return Panel(name=name, title=title, setting=world, author=author, caveat=caveat, full_rules=full_rules)
-
-
-_TRANSFER = Panel(
-    name="transfer",
-    title="Transfer learning",
-    setting=Setting(classes_per_peer=10),
-    author=("exp_transfer_learning", "Figure1.1-transfer-2spc"),
-)
-_REGULAR = Panel(
-    name="regular",
-    title="Regular learning",
-    setting=Setting(classes_per_peer=10),
-    author=("exp_regular_learning", "Figure1.1-regular-2spc"),
-    regular=True,
-)
-
-
-def _iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
-    count = f"{world.peers}+{world.attackers}"
-    return tuple(
-        _attacked(world, attack, name=f"{attack} {count}", title=f"{title}, {count}")
-        for attack, title in chosen.items()
-    )
-
-
-def _non_iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
-    return tuple(_attacked(world, attack, name=attack, title=title) for attack, title in chosen.items())
-
-
-def _red_team() -> tuple[Panel, ...]:
-    """Every other attack in the paper's non-i.i.d. world."""
-    covered = {"none", "sybil", *FANG, *ALONG, *KNOWING}
-    panels = [
-        Panel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
-        for name in attacks.names()
-        if name not in covered
-    ]
-    return tuple(panels)
-
-
-def _knowing() -> tuple[Panel, ...]:
-    """Attackers who know how foreign rows are admitted."""
-    return tuple(
-        Panel(
-            name=match.name,
-            title=match.name,
-            setting=Setting(
-                peers=match.peers,
-                attackers=match.attackers,
-                attack=match.attack,
-                classes_per_peer=match.classes_per_peer,
-            ),
-        )
-        for match in MATCHES
-    )
 
 
 def figures() -> tuple[Figure, ...]:
@@ -137,7 +37,7 @@ def figures() -> tuple[Figure, ...]:
             title="The paper's first figure: 10 peers, 7 label flippers",
             text="Non-i.i.d. classes and 40 % attackers at once.",
             panels=(
-                _flipped(
+                flipped(
                     "10+7",
                     "10+7 label flip",
                     ("intro", "Figure6.1-10+7-2spc"),
@@ -152,8 +52,8 @@ def figures() -> tuple[Figure, ...]:
             text="10 honest peers with all classes. Regular learning trains whole networks from scratch, so it "
             "belongs to the full set, and is measured on 2,000 test images; rules that test rows of heads cannot take "
             "part in it.",
-            panels=(_TRANSFER,),
-            full_panels=(_REGULAR,),
+            panels=(TRANSFER,),
+            full_panels=(REGULAR,),
         ),
         Figure(
             name="non-iid",
@@ -178,22 +78,22 @@ def figures() -> tuple[Figure, ...]:
             name="byzantine-iid",
             title="Attackers, i.i.d. classes",
             text="5+5 fits the paper's caption; 7+3, which fits its text, is run with the full set.",
-            panels=_iid(_FIVE, FANG),
-            full_panels=(*_iid(_SEVEN, FANG), *_iid(_FIVE, ALONG), *_iid(_SEVEN, ALONG)),
+            panels=iid(FIVE, FANG),
+            full_panels=(*iid(SEVEN, FANG), *iid(FIVE, ALONG), *iid(SEVEN, ALONG)),
             only=UNTUNED,
         ),
         Figure(
             name="byzantine-non-iid",
             title="Attackers and non-i.i.d. classes",
             text="10 peers with 4 classes each, and 5 attackers.",
-            panels=_non_iid(_TEN, FANG),
+            panels=non_iid(TEN, FANG),
         ),
         Figure(
             name="along",
             title="Attacks along the benign update",
             text="The author's versions of Fang's attacks overshoot the benign update instead of opposing it. 10+5, 4 "
             "classes.",
-            panels=_non_iid(_TEN, ALONG),
+            panels=non_iid(TEN, ALONG),
             only=("bristle", "local"),
         ),
         Figure(
@@ -202,10 +102,10 @@ def figures() -> tuple[Figure, ...]:
             text="Label flippers: 10, 33, 50 and 71 % of all peers; 4 classes a peer.",
             only=UNTUNED,
             panels=(
-                _flipped("9+1", "9+1", ("exp_numattackers_10", "Figure5.1-9+1-2spc"), peers=9, attackers=1),
-                _flipped("10+5", "10+5", ("exp_numattackers_30", "Figure4.3-10+5-2spc")),
-                _flipped("10+10", "10+10", ("exp_numattackers_50", "Figure5.3-10+10-2spc"), attackers=10),
-                _flipped("10+24", "10+24", ("exp_numattackers_70", "Figure5.4-10+24-2spc"), attackers=24),
+                flipped("9+1", "9+1", ("exp_numattackers_10", "Figure5.1-9+1-2spc"), peers=9, attackers=1),
+                flipped("10+5", "10+5", ("exp_numattackers_30", "Figure4.3-10+5-2spc")),
+                flipped("10+10", "10+10", ("exp_numattackers_50", "Figure5.3-10+10-2spc"), attackers=10),
+                flipped("10+24", "10+24", ("exp_numattackers_70", "Figure5.4-10+24-2spc"), attackers=24),
             ),
         ),
         Figure(
@@ -214,9 +114,9 @@ def figures() -> tuple[Figure, ...]:
             text="10 peers and 5 label flippers.",
             only=UNTUNED,
             panels=(
-                _flipped("2 classes", "2 of 10 classes", ("exp_noniid_20", "Figure7.1-10+5-2spc"), classes_per_peer=2),
-                _flipped("4 classes", "4 of 10 classes", ("exp_numattackers_30", "Figure4.3-10+5-2spc")),
-                _flipped("6 classes", "6 of 10 classes", ("exp_noniid_60", "Figure7.3-10+5-2spc"), classes_per_peer=6),
+                flipped("2 classes", "2 of 10 classes", ("exp_noniid_20", "Figure7.1-10+5-2spc"), classes_per_peer=2),
+                flipped("4 classes", "4 of 10 classes", ("exp_numattackers_30", "Figure4.3-10+5-2spc")),
+                flipped("6 classes", "6 of 10 classes", ("exp_noniid_60", "Figure7.3-10+5-2spc"), classes_per_peer=6),
             ),
         ),
         Figure(
@@ -226,7 +126,7 @@ def figures() -> tuple[Figure, ...]:
             "label flippers. The rules that are missing here are run with the full set.",
             only=("bristle", "fedavg", "median", "local"),
             panels=(
-                _flipped(
+                flipped(
                     "2 %",
                     "2 % connected",
                     ("conrat2", "connection-ratio-0.02(2)"),
@@ -235,7 +135,7 @@ def figures() -> tuple[Figure, ...]:
                     attackers=2,
                     hears=2,
                 ),
-                _flipped(
+                flipped(
                     "5 %",
                     "5 % connected",
                     ("conrat5", "connection-ratio-0.05(5)"),
@@ -251,7 +151,7 @@ def figures() -> tuple[Figure, ...]:
             title="10 samples a class and peer",
             text="As the figure of attackers and non-i.i.d. classes, with 10 training samples a class and peer. The "
             "rules that are missing here are run with the full set.",
-            panels=_non_iid(_MORE, FANG),
+            panels=non_iid(MORE, FANG),
             only=("bristle", "fedavg", "median", "local"),
         ),
         Figure(
@@ -266,7 +166,7 @@ def figures() -> tuple[Figure, ...]:
             name="red-team",
             title="Every other attack",
             text="Attacks that the paper did not try, in its non-i.i.d. world.",
-            panels=_red_team(),
+            panels=red_team(),
             only=RED_TEAM_RULES,
             when="full",
         ),
@@ -276,7 +176,7 @@ def figures() -> tuple[Figure, ...]:
             text="Attacks on the classes that a victim cannot test. A class has 4 honest owners with 10 peers of 4 "
             "classes, 6 with 6 classes, 2 with 2, and 12 with 30 peers: whoever is more than that from the "
             "beginning cannot be told from them. Run only when it is asked for by name.",
-            panels=_knowing(),
+            panels=knowing(),
             only=MATCHED,
             when="named",
             tabled=True,

@@ -9,7 +9,7 @@ from typing import Any
 from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, OURS, TUNED, others
 from bristle.experiments.contenders import full as full_contenders
 from bristle.experiments.declaration import Contender, Figure, Panel, Setting, Size, Task
-from bristle.experiments.figures import ALONG, FANG
+from bristle.experiments.panels import ALONG, FANG
 
 Row = dict[str, Any]
 CONNECTED = (1, 2, 4, 8, 16, 32, 64, 96)

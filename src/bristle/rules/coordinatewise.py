@@ -139,20 +139,16 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
         wanted = None if window.nearest else range(window.start, window.start + window.length)
         rows = sort_rows(xp, stacks, wanted=wanted)
         first: Any = _nearest_start(xp, rows, window.length) if window.nearest else window.start
-        inside = _between(values, _at(xp, rows, first), _at(xp, rows, first + (window.length - 1)))
+        inside = (values >= _at(xp, rows, first)) & (values <= _at(xp, rows, first + (window.length - 1)))
         parts.append(_by_position(xp, values, inside, first, window.length))
     shares = xp.permute_dims(xp.concat(parts, axis=-1), (1, 0, 2))
     shares = xp.reshape(xp.astype(shares, inbox.own.dtype), (shares.shape[0], count, inbox.classes, -1))
     return xp.mean(shares, axis=-1) / window.length
 
 
-def _between(values: Array, lowest: Array, highest: Array) -> Array:
-    return (values >= lowest) & (values <= highest)
-
-
 def _by_position(xp: Any, values: Array, inside: Array, first: Any, length: int) -> Array:
     """Leave `length` of the values [n, ...] inside where more are, since some equal those at an end: the first ones."""
-    crowded = xp.sum(xp.astype(inside, xp.int16), axis=0, dtype=xp.int16) > length
+    crowded = xp.sum(xp.astype(inside, xp.int32), axis=0, dtype=xp.int32) > length
     if not bool(xp.any(crowded)):
         return inside
     if xp is not np:

@@ -66,7 +66,7 @@ class Scene:
 
 
 class Adversary:
-    """All attackers of a world. They own samples of all classes, train alone and never integrate."""
+    """All attackers of a world. They own samples of all classes, train alone, if at all, and never integrate."""
 
     def __init__(self, scenario: Scenario, population: Population, *, like: Array, head_shape: tuple[int, int]) -> None:
         self._scenario = scenario

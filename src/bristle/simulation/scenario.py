@@ -27,7 +27,7 @@ class Scenario:
     rule : Rule
         What every benign peer does with received heads.
     attack : Attack
-        What the attackers send. They own samples of all classes, train alone and never integrate.
+        What the attackers send. They own samples of all classes, train alone, if at all, and never integrate.
     classes_per_peer : int
         Peer i holds the classes {i, ..., i + k - 1} modulo all.
     samples_per_class, held_out : int

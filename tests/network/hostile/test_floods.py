@@ -156,8 +156,8 @@ def test_members_who_take_no_heads_hold_up_no_round(
         for iteration in range(1, 30):
             first.share(head_of(large, iteration), iteration=iteration)
             # Waiting for those who answer nothing would take seconds: only the honest one is waited for.
-            assert [one is first._node.membership.links[peers[1].identity.key_id].outgoing for one in _awaited(first)]
-            assert len(_awaited(first)) == 1
+            link = first._node.membership.links[peers[1].identity.key_id]
+            assert [one is link.outgoing for one in _awaited(first)] == [True]
             await first.sent()
         assert first._node.outbox._next_sequence == first._node.outbox._first_sequence + 30
         await wait(lambda: peers[1]._node.inbox.seen(first.identity.key_id) == first._node.outbox._next_sequence - 1)
@@ -218,7 +218,7 @@ def test_a_shield_lets_through_what_it_should(
         assert 0 < heard < 60
         # Those on a host that we know always are.
         friend = attackers(group)
-        assert await friend.join(peers[0].address) in (True, False)
+        assert await friend.join(peers[0].address)
 
     on_network(scenario)
 
