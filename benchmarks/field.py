@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 import psutil
 
+from bristle._core import to_numpy
 from bristle.apps.demo import Demo, digits
 from bristle.apps.demo_events import Step
 from bristle.apps.demo_run import running
-from bristle.arrays import to_numpy
 from bristle.simulation.population import populate
 from field_task import Task, loopback_bytes
 from network_churn import NotPermittedError, enter_own_network

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import rules
+from bristle._core import keyed_uniforms
 from bristle.apps.demo import digits
-from bristle.arrays import keyed_uniforms
 from bristle.learning.adam import HeadState
 from bristle.learning.training import mean_shift, train_step
 from bristle.peer.sharing import Sharing

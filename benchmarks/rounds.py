@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 from bristle import attacks, rules
+from bristle._core import Pool, to_numpy
+from bristle._core.rng import Stream, draw
 from bristle.apps.demo import digits
-from bristle.arrays import Pool, to_numpy
 from bristle.data import mnist
 from bristle.learning.adam import HeadState
 from bristle.learning.oracle import accuracy_on
@@ -34,7 +35,6 @@ from bristle.learning.regular import ConvolutionalNetwork, regular_step
 from bristle.rules import Rule
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.simulation.population import populate
-from bristle.simulation.streams import Stream, draw
 from peers import load
 from rounds_peers import ByzFL, ByzPyNodes, ByzPyRunner, Samples
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bristle.arrays import keyed_uniforms
+from bristle._core import keyed_uniforms
 from bristle.learning.adam import HeadState
 from bristle.learning.training import train_step
 from timing import take_turns

@@ -24,7 +24,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bristle import attacks, rules
-from bristle.arrays import Pool
+from bristle._core import Pool
 from bristle.data import Dataset, mnist
 from bristle.learning.backbone import bundled
 from bristle.learning.metrics import Evaluation, f1_scores, predict

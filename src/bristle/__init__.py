@@ -20,9 +20,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from bristle import attacks, rules
+    from bristle._core import Pool
     from bristle.apps.simulate import simulate
     from bristle.apps.simulate_parts import TOPOLOGIES
-    from bristle.arrays import Pool
     from bristle.learning.metrics import Evaluation
     from bristle.network.service import Peer
     from bristle.network.service_pace import Pace
@@ -35,7 +35,7 @@ else:
         "Evaluation": "bristle.learning.metrics",
         "Pace": "bristle.network.service_pace",
         "Peer": "bristle.network.service",
-        "Pool": "bristle.arrays",
+        "Pool": "bristle._core",
         "TOPOLOGIES": "bristle.apps.simulate_parts",
         "simulate": "bristle.apps.simulate",
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bristle.apps import bring_your_own
+from bristle._core import registry as bring_your_own
 from bristle.apps.reproduce import contender
 from bristle.apps.simulate import simulate
 from bristle.apps.simulate_config import DataSection, read

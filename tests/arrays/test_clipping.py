@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bristle.arrays import clipping, threads
-from bristle.arrays.clipping import Pull, clip_about
+from bristle._core import linear_algebra as clipping
+from bristle._core import threads
+from bristle._core.linear_algebra import Pull, clip_about
 
 SIZES = [(1, 3, 5), (2, 40, 9_000), (3, 0, 7), (1, 5, 20_000)]
 

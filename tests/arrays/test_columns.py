@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bristle import rules
-from bristle.arrays import columns, threads
-from bristle.arrays.columns import sorts_columns, sums_of_sorted_columns
-from bristle.arrays.order import sum_of_sorted
+from bristle._core import sorting as columns
+from bristle._core import threads
+from bristle._core.sorting import sorts_columns, sum_of_sorted, sums_of_sorted_columns
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.arrays import keyed_uniforms, uniforms
+from bristle._core import keyed_uniforms, uniforms
 
 
 def test_a_peers_draws_depend_on_no_other_peer() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.arrays.network import Network, network_for, plan_for
-from bristle.arrays.order import Workspace, sum_of_sorted
+from bristle._core.sorting import Workspace, sum_of_sorted
+from bristle._core.sorting_network import Network, network_for, plan_for
 
 
 def run(network: Network, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

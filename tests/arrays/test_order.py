@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bristle.arrays import argsort, namespace, sort_rows, spread
+from bristle._core import argsort, namespace, sort_rows, spread
 
 ROWS = hnp.arrays(np.float32, st.tuples(st.integers(1, 70), st.integers(1, 6)), elements=st.integers(-3, 3))
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.arrays import namespace
-from bristle.arrays.clipping import pull_in
-from bristle.arrays.products import distances_from, gram_about, mixtures_of, probe
+from bristle._core import namespace
+from bristle._core.linear_algebra import distances_from, gram_about, mixtures_of, probe, pull_in
 
 SIZES = [(1, 3, 5), (2, 40, 9_000), (3, 0, 7), (1, 5, 20_000)]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bristle.arrays.short_rows import count_values, order_on_device
+from bristle._core.short_rows import count_values, order_on_device
 
 ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 ROWS = arrays.arrays(np.int64, arrays.array_shapes(min_dims=2, max_dims=3, max_side=20), elements=st.integers(-1, 6))

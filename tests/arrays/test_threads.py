@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from bristle.arrays import threads as module
-from bristle.arrays.threads import MOST, in_threads, threads
+from bristle._core import threads as module
+from bristle._core.threads import MOST, in_threads, threads
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 100])

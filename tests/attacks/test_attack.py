@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bristle import attacks
-from bristle.arrays import Array
+from bristle._core import Array
 from bristle.attacks import Attack, Knowledge, View
 
 KNOWS = {

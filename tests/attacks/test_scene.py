@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bristle import attacks
-from bristle.arrays import Pool
+from bristle._core import Pool
 from bristle.attacks import View, scene
 
 # Room for three victims of the views that are made here, with 3 attackers and 6 honest heads of 5 times 4.

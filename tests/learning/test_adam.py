@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.arrays import keyed_uniforms
+from bristle._core import keyed_uniforms
 from bristle.learning.adam import HeadState, TrainingSettings, adam_update
 from bristle.learning.training import full_step, train_step
 

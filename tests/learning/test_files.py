@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bristle.learning.files import write_atomically
+from bristle._core.files import write_atomically
 
 
 def test_a_file_and_its_folders_are_written(tmp_path: Path) -> None:

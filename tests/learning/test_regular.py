@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bristle import rules
-from bristle.arrays import keyed_uniforms
+from bristle._core import keyed_uniforms
 from bristle.data import mnist
 from bristle.learning import regular
 from bristle.learning.adam import HeadState

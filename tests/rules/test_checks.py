@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bristle import rules
-from bristle.arrays import Pool
+from bristle._core import Pool
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Context
 from bristle.rules.checks import Measure

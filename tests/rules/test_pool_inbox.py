@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bristle import rules
-from bristle.arrays import Pool
+from bristle._core import Pool
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Rule, chain
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.simulation.streams import Stream, draw, draw_many, pick_distinct
+from bristle._core.rng import Stream, draw, draw_many, pick_distinct
 
 
 def test_streams_do_not_repeat_each_other() -> None:

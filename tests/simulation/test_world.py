@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bristle import attacks, rules
-from bristle.arrays import to_numpy
+from bristle._core import to_numpy
 from bristle.learning.oracle import accuracy_on
 from bristle.peer.wire_size import head_bytes
 from bristle.simulation import (

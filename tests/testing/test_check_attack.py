@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bristle import attacks
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
 from bristle.attacks import Attack, Knowledge, LabelFlip, View, required
 from bristle.testing.attacks import check_attack
 

@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
+from bristle._core import to_numpy
 from bristle.apps.dashboard_feed import Feed
-from bristle.arrays import to_numpy
 from bristle.network.service import Peer
 from bristle.network.service_turn import Turn
 from bristle.peer.store import KEPT_DECISIONS

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bristle import attacks, rules
+from bristle._core import to_numpy
 from bristle.apps.demo_relay import Impairment
-from bristle.arrays import to_numpy
 from bristle.attacks import Knowledge
 from bristle.data import Dataset, mnist
 from bristle.learning.backbone import Backbone, bundled

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bristle.arrays import keyed_uniforms
+from bristle._core import keyed_uniforms
 from bristle.attacks import Attack, Knowledge, View
 from bristle.learning.adam import HeadState
 from bristle.learning.training import train_step

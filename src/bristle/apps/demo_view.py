@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bristle._core.files import write_atomically
 from bristle.apps.dashboard import dashboard, stay
 from bristle.apps.dashboard_demo import DemoBoard
 from bristle.apps.demo import Demo, Row, digits, references
@@ -22,7 +23,6 @@ from bristle.apps.demo_tally import Standing, Tally
 from bristle.apps.progress import patient_bar
 from bristle.apps.report import RUN
 from bristle.apps.rows import write_rows
-from bristle.learning.files import write_atomically
 from bristle.report.live_page import recorded_page
 from bristle.report.snapshot import RunState, Snapshot
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from bristle import Peer, attacks, rules
+from bristle._core import to_numpy
 from bristle.apps.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
 from bristle.apps.demo_attackers import Attackers
 from bristle.apps.demo_events import Address, Command, Connected, Failed, Finished, Listening, Met, Step
 from bristle.apps.demo_relay import Relay
-from bristle.arrays import to_numpy
 from bristle.learning.samples import Samples as Held
 from bristle.network import Group, Identity, Limits
 from bristle.network.service_pace import Pace

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bristle import rules
-from bristle.apps import bring_your_own
+from bristle._core import registry as bring_your_own
 from bristle.apps.peer_data import PeerData, prepare
 from bristle.learning.backbone import Backbone, CallableBackbone, OnnxBackbone, bundled
 from bristle.network.service_pace import Pace

@@ -15,6 +15,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("pre-training needs torch: pip install 'bristle[pretrain]'", name="torch") from error
 
+from bristle._core.files import write_atomically
 from bristle.apps import pretrain_checkpoint as checkpoint
 from bristle.apps.pretrain_card import About, Made, write_card
 from bristle.apps.pretrain_measure import Transfer, check_enough, measure_transfer
@@ -24,7 +25,6 @@ from bristle.data import Dataset
 from bristle.learning.backbone import OnnxBackbone
 from bristle.learning.export import export_classifier
 from bristle.learning.features import array_digest, extract
-from bristle.learning.files import write_atomically
 
 __all__ = ["About", "Epoch", "Pretrained", "Progress", "Recipe", "Transfer", "pretrain"]
 

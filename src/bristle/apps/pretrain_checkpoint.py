@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bristle._core.files import write_atomically
 from bristle.apps.pretrain_training import State
-from bristle.learning.files import write_atomically
 
 Identity = Mapping[str, object]
 """What a run is: a checkpoint of another run cannot be continued. JSON values."""

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 
 import bristle
+from bristle._core.files import write_atomically
 from bristle.apps.progress import patient_bar
-from bristle.learning.files import write_atomically
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
 from bristle.report.live_page import recorded_page

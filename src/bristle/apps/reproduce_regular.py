@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bristle._core.rng import Stream, draw
 from bristle.data import mnist
 from bristle.learning.adam import HeadState
 from bristle.learning.regular import ConvolutionalNetwork, regular_step
@@ -16,7 +17,6 @@ from bristle.peer.wire_size import head_bytes
 from bristle.rules import Context
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.population import populate
-from bristle.simulation.streams import Stream, draw
 
 Row = dict[str, Any]
 TEST_SAMPLES = 2000

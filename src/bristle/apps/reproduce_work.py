@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from bristle._core import Array, Pool, to_numpy
 from bristle.apps.simulate_config import read
 from bristle.apps.simulate_parts import scenario_of
-from bristle.arrays import Array, Pool, to_numpy
 from bristle.experiments.declaration import Task
 from bristle.experiments.plan import CONNECTED
 from bristle.learning.metrics import Evaluation

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
-from bristle.apps import bring_your_own
+from bristle._core import registry as bring_your_own
+from bristle._core.validation import make
 from bristle.apps.simulate_config import (
     AttackSection,
     DataSection,
@@ -26,7 +27,6 @@ from bristle.learning import backbone as backbones
 from bristle.learning.adam import TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Rule, Step, chain
-from bristle.rules.parameters import make
 from bristle.rules.registry import RULES, STEPS
 from bristle.simulation import (
     All,

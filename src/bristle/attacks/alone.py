@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bristle.arrays import Array, namespace
-from bristle.arrays.namespace import is_array
+from bristle._core import Array, namespace
+from bristle._core.arrays import is_array
+from bristle._core.validation import check_count, check_positive
 from bristle.attacks.attack import Attack
 from bristle.attacks.view import View
-from bristle.rules.parameters import check_count, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, namespace, uniforms
+from bristle._core import Array, namespace, uniforms
 from bristle.attacks.scene import blocks, check_shapes
 from bristle.attacks.view import Knowledge, View
 

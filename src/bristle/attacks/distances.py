@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from bristle.arrays import Array, squared_norms
+from bristle._core import Array, squared_norms
 from bristle.attacks.honest import AgainstHonest, Honest
 from bristle.attacks.view import View
 from bristle.rules.inbox import ArrayInbox

@@ -6,14 +6,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from bristle.arrays import Array
+from bristle._core import Array
+from bristle._core.validation import check_count, check_positive, check_share
 from bristle.attacks.attack import required
 from bristle.attacks.honest import AgainstHonest, Honest
 from bristle.attacks.scene import flatten
 from bristle.attacks.view import Knowledge, View
 from bristle.rules.decision import Reason
 from bristle.rules.krum import Krum
-from bristle.rules.parameters import check_count, check_positive, check_share
 
 Change = Literal["training", "neighbours"]
 AT_ONCE = 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bristle.arrays import Array, take_rows
+from bristle._core import Array, take_rows
+from bristle._core.validation import check_count, check_positive, check_share
 from bristle.attacks.attack import required
 from bristle.attacks.honest import AgainstHonest, Honest
 from bristle.attacks.scene import flatten
 from bristle.attacks.view import Knowledge, View
-from bristle.rules.parameters import check_count, check_positive, check_share
 
 
 @dataclass(frozen=True, kw_only=True)

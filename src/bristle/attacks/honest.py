@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
 from bristle.attacks.attack import Attack, required
 from bristle.attacks.scene import flatten
 from bristle.attacks.view import Knowledge, View

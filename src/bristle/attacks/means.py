@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from bristle.arrays import Array
+from bristle._core import Array
+from bristle._core.validation import check_positive
 from bristle.attacks.honest import AgainstHonest, Honest
 from bristle.attacks.view import View
-from bristle.rules.parameters import check_positive
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
+from bristle._core.validation import check_count, check_positive, check_share
 from bristle.attacks.attack import Attack, required
 from bristle.attacks.honest import Honest
 from bristle.attacks.scene import flatten
 from bristle.attacks.trojan import ForeignTrojan, swap_foreign
 from bristle.attacks.view import Knowledge, View
-from bristle.rules.parameters import check_count, check_positive, check_share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bristle._core.validation import make
 from bristle.attacks.alone import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
 from bristle.attacks.attack import Attack
 from bristle.attacks.distances import MinMax, MinSum
@@ -11,7 +12,6 @@ from bristle.attacks.means import ALittleIsEnough, InnerProduct
 from bristle.attacks.red_team import ClaimLiar, ExcusedTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.sybil import Sybil
 from bristle.attacks.trojan import ForeignTrojan
-from bristle.rules.parameters import make
 
 ATTACKS: dict[str, type[Attack]] = {
     "none": NoAttack,

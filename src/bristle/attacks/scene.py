@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, block_bytes, namespace, squared_norms
-from bristle.arrays.namespace import is_array
+from bristle._core import Array, Pool, block_bytes, namespace, squared_norms
+from bristle._core.arrays import is_array
+from bristle._core.validation import check_count
 from bristle.attacks.view import View
 from bristle.rules.checks import LARGEST_NORM
-from bristle.rules.parameters import check_count
 
 
 def check_shapes(view: View) -> tuple[int, ...]:

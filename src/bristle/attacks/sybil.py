@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
+from bristle._core.validation import check_share
 from bristle.attacks.alone import LabelFlip
 from bristle.attacks.attack import Attack
 from bristle.attacks.view import Knowledge, View
-from bristle.rules.parameters import check_share
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bristle.arrays import Array, argsort, namespace, take_rows
+from bristle._core import Array, argsort, namespace, take_rows
 from bristle.attacks.attack import Attack, required
 from bristle.attacks.view import Knowledge, View
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bristle.arrays import Array, Pool
+from bristle._core import Array, Pool
 
 
 class Knowledge(StrEnum):

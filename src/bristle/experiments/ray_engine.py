@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bristle.arrays import to_numpy
+from bristle._core import to_numpy
 from bristle.experiments.engine import ATTEMPTS, ONE_THREAD, Listener, failed, find_work
 from bristle.simulation import FeatureData
 

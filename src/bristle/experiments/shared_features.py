@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bristle.arrays import to_numpy
+from bristle._core import to_numpy
 from bristle.simulation import FeatureData
 
 ARRAYS = ("train", "train_labels", "test", "test_labels")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.learning.files import write_atomically
+from bristle._core.files import write_atomically
 
 Row = dict[str, Any]
 ENGINE = ("arrays", "attacks", "data", "learning", "peer", "rules", "simulation")

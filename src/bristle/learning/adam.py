@@ -9,7 +9,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
 
 
 @dataclass(frozen=True, kw_only=True)

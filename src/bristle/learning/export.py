@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bristle._core.files import write_atomically
 from bristle.learning import onnx_file
 from bristle.learning.backbone import Backbone, OnnxBackbone
-from bristle.learning.files import write_atomically
 
 
 def export_classifier(

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
+from bristle._core.files import write_atomically
 from bristle.learning.backbone import Backbone, Features
-from bristle.learning.files import write_atomically
 from bristle.learning.images import Images
 
 Watch = Callable[[int, int], None]

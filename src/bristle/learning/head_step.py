@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, block_bytes, namespace
+from bristle._core import Array, block_bytes, namespace
 from bristle.learning.adam import Arrays, HeadState, TrainingSettings, adam_pass, adam_update, paces
 
 # Parameters in a block of NumPy work: what one pass writes is still in the cache when the next one reads it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, namespace
-from bristle.arrays.short_rows import count_values
+from bristle._core import Array, namespace
+from bristle._core.short_rows import count_values
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle.arrays import Array, block_bytes
+from bristle._core import Array, block_bytes
 from bristle.learning.adam import HeadState, TrainingSettings, adam_update
 from bristle.learning.metrics import accuracy, log_likelihood_loss
 from bristle.learning.training import DEFAULTS, mini_batches

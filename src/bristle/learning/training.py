@@ -12,8 +12,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from bristle.arrays import Array, argsort, keyed_uniforms, namespace, take_rows
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array, argsort, keyed_uniforms, namespace, take_rows
+from bristle._core.arrays import from_numpy
 from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.head_step import Batch, head_step
 from bristle.learning.metrics import samples_per_class

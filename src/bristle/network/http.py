@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from bristle.learning.files import write_atomically
+from bristle._core.files import write_atomically
 from bristle.network.http_input import MAX_BODY, Inputs, given_token, names_this_machine, parse, wanted_number
 from bristle.network.metrics import CONTENT_TYPE, render
 from bristle.network.service import Peer

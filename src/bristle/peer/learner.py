@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.arrays import keyed_uniforms
+from bristle._core import keyed_uniforms
 from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.samples import SampleStore
 from bristle.peer.step import PeerState, Samples, step

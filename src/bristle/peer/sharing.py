@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, Pool
+from bristle._core import Array, Pool
 from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.metrics import Evaluation
 from bristle.learning.training import mean_shift, train_step

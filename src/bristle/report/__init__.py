@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bristle.learning.files import write_atomically
+from bristle._core.files import write_atomically
 from bristle.report.content import Better, Finding, Kind, Line, Panel, Report, Section, Source, Table
 from bristle.report.from_rows import report_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bristle.arrays import Array, spread, take_rows
+from bristle._core import Array, spread, take_rows
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
-from bristle.arrays.clipping import Pull
-from bristle.arrays.namespace import reshape
+from bristle._core import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
+from bristle._core.arrays import reshape
+from bristle._core.linear_algebra import Pull
+from bristle._core.validation import check_count
 from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import (
     Measure,
@@ -30,7 +31,6 @@ from bristle.rules.checks import (
 from bristle.rules.decision import Decision
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.looking import Draw, examine
-from bristle.rules.parameters import check_count
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
 
 

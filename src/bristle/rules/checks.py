@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, namespace, squared_norms, take_rows
-from bristle.arrays.clipping import Pull, clip_about
-from bristle.arrays.namespace import is_array, largest
-from bristle.arrays.products import distances_from, gram_about, probe, squares
+from bristle._core import Array, Pool, namespace, squared_norms, take_rows
+from bristle._core.arrays import is_array, largest
+from bristle._core.linear_algebra import Pull, clip_about, distances_from, gram_about, probe, squares
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, namespace, to_numpy
+from bristle._core import Array, namespace, to_numpy
 
 
 class Reason(IntEnum):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, argsort, take_rows
+from bristle._core import Array, argsort, take_rows
+from bristle._core.validation import check_count, check_positive
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.parameters import check_count, check_positive
 from bristle.rules.rule import Rule, Verdict, combination, kept_or
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bristle.arrays import Array, namespace, take_rows
-from bristle.arrays.products import distances_from, gram_about, mixtures_of
+from bristle._core import Array, namespace, take_rows
+from bristle._core.linear_algebra import distances_from, gram_about, mixtures_of
 from bristle.learning.metrics import predict
 
 # Numbers that are sorted at a time in one row of a block: enough for calls to cost little, few enough for the cache.

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, get_args
 
-from bristle.arrays import Array, argsort
+from bristle._core import Array, argsort
+from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import f1_scores, samples_per_class
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.parameters import check_count, check_positive
 from bristle.rules.rule import Rule, Verdict, stay
 
 Score = Literal["split", "literal", "leave-out", "author", "cubic"]

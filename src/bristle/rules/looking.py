@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, argsort, spread, take_rows
-from bristle.arrays.clipping import Pull
+from bristle._core import Array, argsort, spread, take_rows
+from bristle._core.linear_algebra import Pull
 from bristle.rules.checks import Measure, Measured, measure_models, refusals_of
 from bristle.rules.decision import Reason
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bristle.arrays import argsort
+from bristle._core import argsort
+from bristle._core.validation import check_count, check_positive, check_share
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.parameters import check_count, check_positive, check_share
 from bristle.rules.rule import Rule, Verdict, combination, kept_or, mean_with_own, stay
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array
+from bristle._core import Array
 from bristle.learning.metrics import f1_scores, samples_per_class
 from bristle.rules.bristle import Bristle
 from bristle.rules.call import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array
+from bristle._core import Array
 from bristle.rules.inbox import Inbox
 
 SAME_CLASS = 0.4

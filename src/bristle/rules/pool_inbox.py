@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from bristle.arrays import Array, namespace, squared_norms, take_rows, to_numpy
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array, namespace, squared_norms, take_rows, to_numpy
+from bristle._core.arrays import from_numpy
 from bristle.learning.metrics import predict
 from bristle.rules.checks import centre_of
 from bristle.rules.inbox import ArrayInbox, Inbox

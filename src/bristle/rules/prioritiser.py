@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, argsort, spread
+from bristle._core import Array, Pool, argsort, spread
+from bristle._core.validation import check_count, check_share
 from bristle.rules.call import Call
 from bristle.rules.checks import Measure
 from bristle.rules.inbox import Inbox
 from bristle.rules.looking import Draw
-from bristle.rules.parameters import check_count, check_share
 
 # Of more than this many models, and this many times β, only so many are looked at.
 LOOK_AT, LOOK_AT_BETAS = 48, 1.5

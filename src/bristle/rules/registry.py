@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from bristle._core.validation import make
 from bristle.rules.averages import FedAvg, Local
 from bristle.rules.bristle import Bristle
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.nearest import Balance, NearestNeighbourAveraging
-from bristle.rules.parameters import make
 from bristle.rules.plus import BristlePlus
 from bristle.rules.rule import Rule
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bristle.arrays import Array, Pool, spread
+from bristle._core import Array, Pool, spread
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
 from bristle.rules.checks import Measure

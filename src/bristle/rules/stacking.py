@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bristle.arrays import Array, namespace, to_numpy
-from bristle.arrays.namespace import from_numpy, is_array
+from bristle._core import Array, namespace, to_numpy
+from bristle._core.arrays import from_numpy, is_array
 from bristle.rules.checks import fits
 from bristle.rules.decision import Reason
 

@@ -7,8 +7,9 @@ from math import prod
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, namespace, take_rows
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array, Pool, namespace, take_rows
+from bristle._core.arrays import from_numpy
+from bristle._core.rng import Stream, draw, draw_many
 from bristle.attacks import Knowledge, View
 from bristle.learning.adam import HeadState
 from bristle.learning.training import train_step
@@ -17,7 +18,6 @@ from bristle.simulation.mailbox import Arrived
 from bristle.simulation.population import Population
 from bristle.simulation.rows_of import heard, replaced, rows_of
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw, draw_many
 from bristle.simulation.topology import Booleans, Integers
 
 

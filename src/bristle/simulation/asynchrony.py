@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bristle.rules.parameters import check_count, check_share
-from bristle.simulation.streams import Stream, draw
+from bristle._core.rng import Stream, draw
+from bristle._core.validation import check_count, check_share
 from bristle.simulation.topology import Booleans, Integers
 
 

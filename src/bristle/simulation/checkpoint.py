@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import to_numpy
+from bristle._core import to_numpy
+from bristle._core.files import write_atomically
 from bristle.learning.features import array_digest
-from bristle.learning.files import write_atomically
 from bristle.simulation.results import Row
 from bristle.simulation.world import World
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from bristle.arrays import Array, to_numpy
+from bristle._core import Array, to_numpy
 from bristle.simulation.features import FeatureData
 
 

@@ -1,11 +1,11 @@
-"""The draws of `bristle.simulation.streams`, made on a device by torch: the same numbers, to the bit."""
+"""The draws of `bristle._core.rng`, made on a device by torch: the same numbers, to the bit."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bristle.arrays import Array
-from bristle.simulation.streams import Stream
+from bristle._core import Array
+from bristle._core.rng import Stream
 
 _BITS = (1 << 64) - 1
 _FIRST, _SECOND, _LANE = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15

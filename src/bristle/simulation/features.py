@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array
+from bristle._core import Array
 from bristle.data import Dataset
 from bristle.learning.backbone import Backbone
 from bristle.learning.features import extract

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from bristle.arrays import Array
+from bristle._core import Array
 from bristle.learning.adam import TrainingSettings
 
 # Models up to which a weighted sum is unrolled; for more it would take long to compile.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
 from bristle.learning.adam import HeadState
 from bristle.peer.step import PeerState
 from bristle.rules import Decision

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, block_bytes
-from bristle.rules.parameters import check_count
+from bristle._core import Array, block_bytes
+from bristle._core.rng import Stream, draw, pick_distinct
+from bristle._core.validation import check_count
 from bristle.simulation.large_world import LargeWorld
 from bristle.simulation.measurement import Measurement
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw, pick_distinct
 from bristle.simulation.topology import Integers
 
 # Of more benign peers than the first number, only so many are evaluated unless it is said how many.

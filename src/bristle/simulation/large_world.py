@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
+from bristle._core.rng import Stream
 from bristle.learning.adam import HeadState, paces
 from bristle.learning.head_step import Batch, head_step
 from bristle.learning.metrics import Evaluation
@@ -28,7 +29,6 @@ from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import Population, populate
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.sparse_inbox import SparseInbox, TableRows
-from bristle.simulation.streams import Stream
 from bristle.simulation.suitability import heard_by_each, one_list, suits
 from bristle.simulation.topology import Integers
 from bristle.simulation.workers import Territory, Workers

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
+from bristle._core.rng import Stream, draw
 from bristle.simulation.asynchrony import Asynchrony
-from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers, Senders
 
 NEVER = -(1 << 40)

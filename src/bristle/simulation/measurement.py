@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import block_bytes, namespace, to_numpy
+from bristle._core import block_bytes, namespace, to_numpy
 from bristle.simulation.guesses import Guesses
 from bristle.simulation.world import Round, World
 

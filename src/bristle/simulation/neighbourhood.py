@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bristle._core.rng import Stream, draw
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers, Senders
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bristle.arrays import Array, namespace, to_numpy
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array, namespace, to_numpy
+from bristle._core.arrays import from_numpy
+from bristle._core.rng import Stream, draw
 from bristle.data import Dataset, partitions
 from bristle.learning.metrics import Evaluation
 from bristle.learning.training import held_labels
@@ -15,7 +16,6 @@ from bristle.peer.step import Samples
 from bristle.simulation.features import FeatureData
 from bristle.simulation.rows_of import rows_of
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
 
 # Held-out features of up to so many bytes are looked up once; those of larger worlds whenever they are needed.

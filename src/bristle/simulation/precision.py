@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from bristle.arrays import Array, namespace
+from bristle._core import Array, namespace
 from bristle.learning.adam import HeadState
 
 Moments = Literal["same", "float16", "bfloat16"]

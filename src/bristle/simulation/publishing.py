@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bristle.arrays import Array
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array
+from bristle._core.arrays import from_numpy
+from bristle._core.rng import Stream, draw_normals
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw_normals
 
 
 def published(scenario: Scenario, heads: Array, iteration: int) -> Array:

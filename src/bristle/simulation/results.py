@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle.arrays import to_numpy
+from bristle._core import to_numpy
 from bristle.attacks import Attack
 from bristle.attacks.registry import ATTACKS
 from bristle.rules import Rule

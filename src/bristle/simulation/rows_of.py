@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bristle.arrays import Array, namespace
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array, namespace
+from bristle._core.arrays import from_numpy
 from bristle.simulation.topology import Integers
 
 # A pool of more heads than so many times those that a receiver hears (and its own) is not worked on as a whole.

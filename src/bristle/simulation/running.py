@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bristle.rules.parameters import check_count
+from bristle._core.validation import check_count
 from bristle.simulation import checkpoint as checkpoints
 from bristle.simulation.features import FeatureData
 from bristle.simulation.large_measurement import evaluated_peers, measure_large

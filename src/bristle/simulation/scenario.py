@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bristle._core.validation import check_count, check_share
 from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
 from bristle.learning.adam import TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Bristle, Rule
-from bristle.rules.parameters import check_count, check_share
 from bristle.simulation.asynchrony import Asynchrony
 from bristle.simulation.precision import Precision
 from bristle.simulation.topology import All, Topology

@@ -7,8 +7,8 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from bristle.arrays import Array, namespace, take_rows
-from bristle.arrays.short_rows import has_kernels, order_on_device
+from bristle._core import Array, namespace, take_rows
+from bristle._core.short_rows import has_kernels, order_on_device
 from bristle.learning.metrics import predict
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.simulation.fused import Fused

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bristle.rules.parameters import check_count, check_share
-from bristle.simulation.streams import Stream, draw, pick_distinct
+from bristle._core.rng import Stream, draw, pick_distinct
+from bristle._core.validation import check_count, check_share
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Booleans = np.ndarray[Any, np.dtype[np.bool]]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array
+from bristle._core import Array
 from bristle.simulation.topology import Integers
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, to_numpy
-from bristle.arrays.namespace import from_numpy
+from bristle._core import Array, to_numpy
+from bristle._core.arrays import from_numpy
+from bristle._core.rng import Stream, draw
 from bristle.learning.adam import HeadState
 from bristle.learning.metrics import Evaluation
 from bristle.learning.oracle import accuracy_on
@@ -26,7 +27,6 @@ from bristle.simulation.population import KEPT_BYTES, populate
 from bristle.simulation.publishing import published
 from bristle.simulation.rows_of import SPARSE, rows_of
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.streams import Stream, draw
 from bristle.simulation.topology import Booleans, Integers
 
 CHUNK_BYTES = 64 << 20

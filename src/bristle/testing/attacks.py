@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays import Array, Pool, to_numpy
+from bristle._core import Array, Pool, to_numpy
 from bristle.attacks import Attack, Knowledge, View
 from bristle.testing.expect import expect
 

@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from bristle.arrays import Array, Pool, to_numpy
+from bristle._core import Array, Pool, to_numpy
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Context, Decision, Reason, Rule
 from bristle.testing.expect import expect

@@ -1,4 +1,4 @@
-"""Sorting that is stable everywhere, and a sorting network that sorts whole rows at once."""
+"""Stable sorts, and sorts of many models coordinate by coordinate."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bristle.arrays.namespace import Array, take_rows
-from bristle.arrays.network import GIVEN, Plan, Run, network_for, plan_for
+from bristle._core.arrays import Array, take_rows
+from bristle._core.sorting_network import GIVEN, Plan, Run, network_for, plan_for
+from bristle._core.threads import in_threads
 
 # Beyond this many rows the library's own sort wins over the network's n log^2(n) / 4 comparators.
 LARGEST_NETWORK = 384
@@ -193,3 +194,42 @@ def _sorted_by_library(xp: Any, stacks: Sequence[Array]) -> list[Array]:
         return list(np.ascontiguousarray(np.moveaxis(ordered, -1, 0)))
     ordered = xp.sort(rows, axis=0)
     return [ordered[i, ...] for i in range(rows.shape[0])]
+
+
+# Fewer rows are sorted sooner by a network, and so are fewer numbers, which are not worth a thread.
+LEAST_ROWS, LEAST_NUMBERS = 48, 1 << 21
+# Numbers at a time: they are copied, turned and sorted within a core's cache.
+BLOCK = 1 << 16
+# Numbers between rows: at distances of a power of two they would compete for the same places in the cache.
+GAP = 16
+
+
+def sorts_columns(xp: Any, rows: int, width: int) -> bool:
+    """Tell whether models of `width` numbers are better sorted by columns.
+
+    Not a matter of how many threads there are: the last bits of a sum depend on the way, and must not on the machine.
+    """
+    return xp is np and rows >= LEAST_ROWS and rows * width >= LEAST_NUMBERS
+
+
+def sums_of_sorted_columns(own: Array, models: Array, wanted: range) -> Array:
+    """Sum [B, F] of each coordinate's values at the sorted positions `wanted`, of own [B, F] and models [B, k, F]."""
+    batch, received, width = models.shape
+    total = np.empty((batch, width), dtype=own.dtype)
+    columns = max(16, BLOCK // (received + 1))
+    ones = np.ones(len(wanted), dtype=own.dtype)
+
+    def work(first: int, last: int) -> None:
+        room = np.empty((received + 1, columns + GAP), dtype=own.dtype)
+        turned = np.empty((columns, received + 1), dtype=own.dtype)
+        for b in range(batch):
+            for start in range(first * columns, min(last * columns, width), columns):
+                stop = min(start + columns, width)
+                block, by_column = room[:, : stop - start], turned[: stop - start]
+                block[0], block[1:] = own[b, start:stop], models[b, :, start:stop]
+                by_column[...] = block.T
+                by_column.sort(axis=-1)
+                np.vecdot(by_column[:, wanted.start : wanted.stop], ones, out=total[b, start:stop])
+
+    in_threads(work, -(-width // columns))
+    return total

@@ -1,7 +1,8 @@
-"""One door to NumPy, torch, CuPy, JAX and every other array API library."""
+"""One interface to NumPy, torch, CuPy, JAX and every other array API library."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
@@ -87,3 +88,23 @@ def take_rows(xp: Any, values: Array, index: Array) -> Array:
     flat = xp.reshape(values, (values.shape[0] * values.shape[1], *values.shape[2:]))
     rows = xp.reshape(index + batch[:, None] * values.shape[1], (-1,))
     return xp.reshape(xp.take(flat, rows, axis=0), (*index.shape, *values.shape[2:]))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Heads that are stored once, and for each receiver the positions of those that it hears.
+
+    Parameters
+    ----------
+    heads : array [P, C, D]
+        One head per sender.
+    index : integer array [..., M]
+        For each receiver, which heads it received. A receiver that hears fewer than M is masked in the call.
+    """
+
+    heads: Array
+    index: Array
+
+    def gather(self) -> Array:
+        """Return the equivalent plain array [..., M, C, D]: a copy per receiver."""
+        return self.heads[self.index, ...]

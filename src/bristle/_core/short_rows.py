@@ -10,7 +10,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from bristle.arrays.namespace import Array, namespace
+from bristle._core.arrays import Array, namespace
 
 # Rows up to this length are worked on by kernels where a device has them.
 LONGEST = 128
@@ -44,7 +44,7 @@ def _triton() -> bool:
 
 
 def _count_on_device(values: Array, kinds: int, dtype: Any) -> Array:
-    from bristle.arrays.device_kernels import count_kernel  # noqa: PLC0415
+    from bristle._core.device_kernels import count_kernel  # noqa: PLC0415
 
     width, rows = values.shape[-1], prod(values.shape[:-1])
     out = values.new_empty((*values.shape[:-1], kinds), dtype=dtype)
@@ -59,7 +59,7 @@ def _count_on_device(values: Array, kinds: int, dtype: Any) -> Array:
 
 def order_on_device(values: Array) -> Array:
     """Return the stable ascending order of short rows [..., n] on a device that has kernels."""
-    from bristle.arrays.device_kernels import order_kernel  # noqa: PLC0415
+    from bristle._core.device_kernels import order_kernel  # noqa: PLC0415
 
     width, rows = values.shape[-1], prod(values.shape[:-1])
     out = values.new_empty(values.shape, dtype=namespace(values).int64)
