@@ -32,7 +32,7 @@ from bristle.learning.oracle import accuracy_on, train_oracle
 from bristle.report.figure import ELSEWHERE, SETTINGS
 from bristle.report.style import DARK_OF, GRID, INK, MUTED, PAPER, REFERENCES, RULES, Style
 from bristle.rules import Bristle, Decision, Prioritiser
-from bristle.rules.prioritiser import tier_sizes
+from bristle.rules.bristle import tier_sizes
 from bristle.simulation import FeatureData, Scenario, World, prepare, run
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bristle import Bristle, Evaluation, Pool
 from bristle.rules import Integrator, Prioritiser, Reason
-from bristle.rules.prioritiser import tier_sizes
+from bristle.rules.bristle import tier_sizes
 
 CLASSES, FEATURES = 5, 8
 SCORES = ["split", "literal", "leave-out", "author", "cubic"]

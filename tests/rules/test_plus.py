@@ -9,7 +9,7 @@ import pytest
 
 from bristle import Bristle, Evaluation, rules
 from bristle.rules import BristlePlus, PlusIntegrator, Reason
-from bristle.rules.plus import _foreign_weights as foreign_weights
+from bristle.rules.bristle_plus import _foreign_weights as foreign_weights
 
 CLASSES, FEATURES, FOREIGN = 5, 40, 4
 

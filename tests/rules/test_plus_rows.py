@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle import Pool
+from bristle.rules.bristle_plus import CLOSE, LOUDEST, SAME_CLASS, Rows, majority, volume
 from bristle.rules.call import Call
-from bristle.rules.plus_rows import CLOSE, LOUDEST, SAME_CLASS, Rows, majority, volume
 
 CLASSES = 5
 

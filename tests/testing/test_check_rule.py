@@ -10,10 +10,10 @@ import pytest
 
 from bristle import rules
 from bristle.rules import Bristle, Krum, Median, Rule, chain, create
+from bristle.rules.base import Verdict, combination, kept_or, stay
 from bristle.rules.call import Task
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
-from bristle.rules.rule import Verdict, combination, kept_or, stay
 from bristle.testing import check_rule
 
 VARIANTS: list[Rule] = [

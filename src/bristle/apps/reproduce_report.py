@@ -19,7 +19,7 @@ from bristle.experiments.reference import CAVEAT, author_curve, author_timing
 from bristle.experiments.targets import BARS, observations
 from bristle.experiments.traffic import HEAD, NEIGHBOURS, WHOLE, bytes_per_iteration
 from bristle.report.content import Finding, Line, Panel, Report, Section, Table
-from bristle.rules.integrator import Integrator
+from bristle.rules.bristle import Integrator
 
 REFERENCES = ("local", ORACLE)
 AUTHORS_LINES = ("bristle",)

@@ -3,22 +3,18 @@
 Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
 """
 
-from bristle.rules.averages import FedAvg, Local
-from bristle.rules.bristle import Bristle
-from bristle.rules.call import Context, Task
+from bristle.rules.averaging import Balance, FedAvg, Local, NearestNeighbourAveraging
+from bristle.rules.base import Rule, Verdict, combination, kept_or, stay
+from bristle.rules.bristle import Bristle, Integrator, Prioritiser
+from bristle.rules.bristle_plus import BristlePlus, PlusIntegrator
+from bristle.rules.call import Context, Task, stack
 from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.inbox import Inbox
-from bristle.rules.integrator import Integrator
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
-from bristle.rules.nearest import Balance, NearestNeighbourAveraging
-from bristle.rules.plus import BristlePlus, PlusIntegrator
-from bristle.rules.prioritiser import Prioritiser
 from bristle.rules.registry import create, names, steps
-from bristle.rules.rule import Rule, Verdict, combination, kept_or, stay
-from bristle.rules.stacking import stack
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
 from bristle.rules.tested import FLTrust, Mozi
 

@@ -1,8 +1,8 @@
-"""Checking a call once, and cutting it into parts in which every model is fit for use."""
+"""Check a call once, and cut it into parts in which every model is fit for use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
-from bristle._core.arrays import reshape
+from bristle._core.arrays import from_numpy, is_array, reshape
 from bristle._core.linear_algebra import Pull
 from bristle._core.validation import check_count
 from bristle.learning.metrics import Evaluation
+from bristle.rules.candidate_sampling import Draw, examine
 from bristle.rules.checks import (
     Measure,
     Measured,
@@ -28,9 +29,8 @@ from bristle.rules.checks import (
     same_library,
     zeroed,
 )
-from bristle.rules.decision import Decision
+from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
-from bristle.rules.looking import Draw, examine
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
 
 
@@ -286,3 +286,45 @@ def _task(
         iteration=context.iteration,
         total=context.total,
     )
+
+
+def stack(own: Array, heads: Sequence[object]) -> tuple[Array, Array, Array]:
+    """Return `received` [M, C, D], `mask` [M] and `reasons` [M] for heads of any origin.
+
+    `rule(own, received, mask=mask).with_refusals(reasons)` decides and remembers why some were left out.
+
+    A head that is missing (None), no array, of another shape or dtype than `own` [C, D], not finite or too large is
+    left out of the mask, with its reason, and stands as zeros in `received`, so that no value of it survives.
+    """
+    if not is_array(own) or own.ndim != 2:
+        raise ValueError("own must be one head, an array [classes, features]")
+    xp = namespace(own)
+    found = [_judge(own, head) for head in heads]
+    zero = xp.zeros_like(own)
+    rows = [head if reason is Reason.KEPT else zero for reason, head in found]
+    received = xp.stack(rows) if rows else xp.zeros((0, *own.shape), dtype=own.dtype, device=own.device)
+    codes = [int(reason) for reason, _ in found]
+    reasons = xp.asarray(codes, dtype=xp.int8, device=own.device)
+    return received, reasons == int(Reason.KEPT), reasons
+
+
+def _judge(own: Array, head: Any) -> tuple[Reason, Array]:
+    if head is None:
+        return Reason.ABSENT, None
+    if not is_array(head):
+        return Reason.WRONG_DTYPE, None
+    if tuple(head.shape) != tuple(own.shape):
+        return Reason.WRONG_SHAPE, None
+    try:
+        # Through NumPy, whatever it is: sparse, quantised and storage-less tensors end here.
+        values = from_numpy(to_numpy(head), like=own)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        return Reason.WRONG_DTYPE, None
+    if values.dtype != own.dtype:
+        return Reason.WRONG_DTYPE, None
+    xp = namespace(own)
+    if not bool(xp.all(xp.isfinite(values))):
+        return Reason.NOT_FINITE, None
+    if not fits(xp.reshape(values, (own.shape[0] * own.shape[1],))):
+        return Reason.TOO_LARGE, None
+    return Reason.KEPT, values

@@ -11,11 +11,11 @@ import numpy as np
 from bristle._core import Array, argsort, sort_rows
 from bristle._core.sorting import Workspace, sorts_columns, sum_of_sorted, sums_of_sorted_columns
 from bristle._core.validation import check_count
+from bristle.rules.base import Rule, Verdict, same_reason, stay
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
-from bristle.rules.rule import Rule, Verdict, same_reason, stay
 
 WORKSPACE = Workspace()
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from bristle._core import Array, argsort, take_rows
 from bristle._core.validation import check_count, check_positive
+from bristle.rules.base import Rule, Verdict, combination, kept_or
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.rule import Rule, Verdict, combination, kept_or
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 from bristle._core import Array, argsort, spread, take_rows
 from bristle._core.validation import check_count
+from bristle.rules.base import Rule, Verdict, combination, kept_or, per_class, stay
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import Window, window_mean, window_shares
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.rule import Rule, Verdict, combination, kept_or, per_class, stay
 
 # Scores within this relative distance of the best are equal: rounding must not choose the winner.
 TIE = 1e-6

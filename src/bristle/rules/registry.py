@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from bristle._core.validation import make
-from bristle.rules.averages import FedAvg, Local
+from bristle.rules.averaging import Balance, FedAvg, Local, NearestNeighbourAveraging
+from bristle.rules.base import Rule
 from bristle.rules.bristle import Bristle
+from bristle.rules.bristle_plus import BristlePlus
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
-from bristle.rules.nearest import Balance, NearestNeighbourAveraging
-from bristle.rules.plus import BristlePlus
-from bristle.rules.rule import Rule
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step
 from bristle.rules.tested import FLTrust, Mozi
 

@@ -11,12 +11,12 @@ import numpy as np
 from bristle._core import Array, Pool, argsort, take_rows
 from bristle._core.linear_algebra import Pull, pull_in
 from bristle._core.validation import check_count, check_positive
+from bristle.rules.base import Rule, Verdict, kept_or, stay
 from bristle.rules.call import Call, Task
+from bristle.rules.candidate_sampling import Draw
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
-from bristle.rules.looking import Draw
-from bristle.rules.rule import Rule, Verdict, kept_or, stay
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from bristle._core import argsort, spread, squared_norms
 from bristle._core.validation import check_share
 from bristle.learning.metrics import log_likelihood_loss
+from bristle.rules.base import Rule, Verdict, kept_or, mean_with_own, per_class, stay
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.rule import Rule, Verdict, kept_or, mean_with_own, per_class, stay
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Any
 from bristle._core import Array, Pool, spread
 from bristle.learning.metrics import Evaluation
 from bristle.rules.call import Call, Context, Part, Task
+from bristle.rules.candidate_sampling import Draw
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.looking import Draw
 
 
 @dataclass(frozen=True)
