@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bristle import attacks
 from bristle.attacks import View
-from bristle.attacks.distances import Perturbation
+from bristle.attacks.statistics import Perturbation
 
 PERTURBATIONS: list[Perturbation] = ["std", "sign", "unit"]
 

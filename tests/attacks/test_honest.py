@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.attacks.honest import Honest
+from bristle.attacks.statistics import Honest
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.6, 1.0]))

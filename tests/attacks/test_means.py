@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bristle import attacks
 from bristle.attacks import View
-from bristle.attacks.means import largest_step
+from bristle.attacks.statistics import largest_step
 from bristle.rules import FedAvg
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from bristle import attacks
 from bristle._core import Pool
-from bristle.attacks import View, scene
+from bristle.attacks import View
+from bristle.attacks import view as scene
 
 # Room for three victims of the views that are made here, with 3 attackers and 6 honest heads of 5 times 4.
 THREE_VICTIMS = 2 * 3 * (3 + 6) * 5 * 4 * 8

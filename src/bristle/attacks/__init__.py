@@ -4,16 +4,14 @@ Every attack has the same call: `attack(view, rng=)` returns heads [..., K, C, D
 each victim; `attack.labels(y)` returns the labels that they train on.
 """
 
-from bristle.attacks.alone import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
-from bristle.attacks.attack import Attack, required
-from bristle.attacks.distances import MinMax, MinSum
+from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
+from bristle.attacks.base import Attack, required
+from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
-from bristle.attacks.means import ALittleIsEnough, InnerProduct
-from bristle.attacks.red_team import ClaimLiar, ExcusedTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.registry import create, names
+from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
-from bristle.attacks.trojan import ForeignTrojan
 from bristle.attacks.view import Knowledge, View
 
 __all__ = [

@@ -8,10 +8,9 @@ from typing import Any, Literal, get_args
 
 from bristle._core import Array
 from bristle._core.validation import check_count, check_positive, check_share
-from bristle.attacks.attack import required
-from bristle.attacks.honest import AgainstHonest, Honest
-from bristle.attacks.scene import flatten
-from bristle.attacks.view import Knowledge, View
+from bristle.attacks.base import required
+from bristle.attacks.statistics import AgainstHonest, Honest
+from bristle.attacks.view import Knowledge, View, flatten
 from bristle.rules.decision import Reason
 from bristle.rules.krum import Krum
 

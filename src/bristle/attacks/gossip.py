@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from bristle._core import Array, take_rows
 from bristle._core.validation import check_count, check_positive, check_share
-from bristle.attacks.attack import required
-from bristle.attacks.honest import AgainstHonest, Honest
-from bristle.attacks.scene import flatten
-from bristle.attacks.view import Knowledge, View
+from bristle.attacks.base import required
+from bristle.attacks.statistics import AgainstHonest, Honest
+from bristle.attacks.view import Knowledge, View, flatten
 
 
 @dataclass(frozen=True, kw_only=True)

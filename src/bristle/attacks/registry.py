@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from bristle._core.validation import make
-from bristle.attacks.alone import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
-from bristle.attacks.attack import Attack
-from bristle.attacks.distances import MinMax, MinSum
+from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
+from bristle.attacks.base import Attack
+from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
-from bristle.attacks.means import ALittleIsEnough, InnerProduct
-from bristle.attacks.red_team import ClaimLiar, ExcusedTrojan, Inflate, LateTrojan, Outnumber, RowCopy
+from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
-from bristle.attacks.trojan import ForeignTrojan
 
 ATTACKS: dict[str, type[Attack]] = {
     "none": NoAttack,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from bristle._core import Array, namespace
 from bristle._core.validation import check_share
-from bristle.attacks.alone import LabelFlip
-from bristle.attacks.attack import Attack
+from bristle.attacks.base import Attack
+from bristle.attacks.data_free import LabelFlip
 from bristle.attacks.view import Knowledge, View
 
 

@@ -1,11 +1,19 @@
-"""What attackers may see: one view per call, cut down to what the attack says it knows."""
+"""What attackers may see: one view per call, checked once and cut into blocks of victims."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import prod
+from typing import Any
 
-from bristle._core import Array, Pool
+import numpy as np
+
+from bristle._core import Array, Pool, block_bytes, namespace, squared_norms
+from bristle._core.arrays import is_array
+from bristle._core.validation import check_count
+from bristle.rules.checks import LARGEST_NORM
 
 
 class Knowledge(StrEnum):
@@ -64,3 +72,161 @@ class View:
             return self
         view = replace(self, victim=None, update=None, testable=None)
         return view if knows == Knowledge.INBOX else replace(view, inbox=None, inbox_mask=None)
+
+
+def check_shapes(view: View) -> tuple[int, ...]:
+    """Check the shapes and types of all that the caller gave; return the shape of the batch of victims."""
+    own = view.own
+    if not is_array(own):
+        raise ValueError(f"view.own must be an array (NumPy, torch, ...), not {type(own).__name__}")
+    xp = namespace(own)
+    if own.dtype not in (xp.float32, xp.float64):
+        raise ValueError(f"view.own must be of type float32 or float64, not {own.dtype}; convert it first")
+    if own.ndim < 3 or 0 in own.shape[-2:]:
+        raise ValueError(f"view.own must be [..., attackers, classes, features], not {tuple(own.shape)}")
+    check_count("view.iteration", view.iteration, least=1)
+    check_count("view.total", view.total, least=1)
+    batch, head = tuple(own.shape[:-3]), tuple(own.shape[-2:])
+    _check_array("sent", view.sent, tuple(own.shape), own.dtype, own)
+    _check_array("victim", view.victim, (*batch, *head), own.dtype, own)
+    _check_array("update", view.update, (*batch, *head), own.dtype, own)
+    _check_array("testable", view.testable, (*batch, head[0]), xp.bool, own)
+    models = _check_inbox(xp, view.inbox, batch, head, own)
+    if view.inbox_mask is not None:
+        if models is None:
+            raise ValueError("view.inbox_mask is given, but no view.inbox that it belongs to")
+        _check_array("inbox_mask", view.inbox_mask, (*batch, models), xp.bool, own)
+    return batch
+
+
+def blocks(view: View, batch: tuple[int, ...], draws: Array | None) -> Iterator[tuple[View, Array | None]]:
+    """Cut a view into blocks of victims [B, ...], each with its uniforms.
+
+    In a block the inbox is a plain array [B, M, C, D] in which absent heads are zero, and the mask is always
+    given. What the attack does not see is not looked at.
+    """
+    xp, (attackers, classes, depth) = namespace(view.own), view.own.shape[-3:]
+    _check_values(xp, "own", view.own)
+    _check_values(xp, "victim", view.victim)
+    _check_values(xp, "update", view.update)
+    size = prod(batch)
+
+    def flat(values: Array | None) -> Array | None:
+        return None if values is None else xp.reshape(values, (size, *values.shape[len(batch) :]))
+
+    index = flat(view.inbox.index) if isinstance(view.inbox, Pool) else None
+    whole = replace(
+        view,
+        own=flat(view.own),
+        inbox=view.inbox if isinstance(view.inbox, Pool) else flat(view.inbox),
+        inbox_mask=flat(view.inbox_mask),
+        victim=flat(view.victim),
+        update=flat(view.update),
+        testable=flat(view.testable),
+        sent=flat(view.sent),
+    )
+    draws = flat(draws)
+    shared = view.inbox.index if isinstance(view.inbox, Pool) else view.inbox
+    models = 0 if shared is None else shared.shape[len(batch)]
+    itemsize = 8 if view.own.dtype == xp.float64 else 4
+    # Twice, because the mathematics holds about as much again as what comes in and goes out.
+    step = max(1, block_bytes(view.own) // (2 * (models + attackers) * classes * depth * itemsize))
+    for start in range(0, size, step):
+        rows = slice(start, min(start + step, size))
+        yield _block(xp, whole, index, rows), _rows(draws, rows)
+
+
+def flatten(xp: Any, heads: Array) -> Array:
+    """View heads [..., C, D] as vectors [..., F]."""
+    return xp.reshape(heads, (*heads.shape[:-2], heads.shape[-2] * heads.shape[-1]))
+
+
+def _block(xp: Any, view: View, index: Array | None, rows: slice) -> View:
+    inbox, mask = view.inbox, _rows(view.inbox_mask, rows)
+    if index is not None:
+        assert isinstance(inbox, Pool)
+        heard = index[rows, :]
+        heads = xp.take(inbox.heads, xp.reshape(heard, (-1,)), axis=0)
+        inbox = xp.reshape(heads, (*heard.shape, *inbox.heads.shape[1:]))
+    else:
+        inbox = _rows(inbox, rows)
+    if inbox is not None:
+        inbox, mask = _usable(xp, inbox, mask)
+    return replace(
+        view,
+        own=_rows(view.own, rows),
+        inbox=inbox,
+        inbox_mask=mask,
+        victim=_rows(view.victim, rows),
+        update=_rows(view.update, rows),
+        testable=_rows(view.testable, rows),
+        sent=_rows(view.sent, rows),
+    )
+
+
+def _rows(values: Array | None, rows: slice) -> Array | None:
+    if values is None or (rows.start == 0 and rows.stop == values.shape[0]):
+        return values
+    return values[rows, ...]
+
+
+def _usable(xp: Any, inbox: Array, mask: Array | None) -> tuple[Array, Array]:
+    """Return the inbox with zeros for heads that are absent or unfit, and which ones are there."""
+    fits = _fits(xp, inbox)
+    present = fits if mask is None else fits & mask
+    if bool(xp.all(present)):
+        return inbox, present
+    return xp.where(present[:, :, None, None], inbox, xp.zeros_like(inbox)), present
+
+
+def _fits(xp: Any, heads: Array) -> Array:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return squared_norms(xp, flatten(xp, heads)) <= LARGEST_NORM**2
+
+
+def _check_values(xp: Any, name: str, heads: Array | None) -> None:
+    if heads is not None and not bool(xp.all(_fits(xp, heads))):
+        raise ValueError(f"view.{name} holds values that are not finite or beyond 1e15; pass finite heads")
+
+
+def _check_array(name: str, values: Array | None, shape: tuple[int, ...], dtype: Any, own: Array) -> None:
+    if values is None:
+        return
+    if not is_array(values) or tuple(values.shape) != shape or not _same_library(own, values):
+        found = f"{type(values).__name__} {tuple(values.shape)}" if is_array(values) else type(values).__name__
+        raise ValueError(f"view.{name} must be a {type(own).__name__} of shape {shape}, not {found}")
+    if values.dtype != dtype:
+        wanted = "boolean" if dtype == namespace(own).bool else f"of type {dtype}"
+        raise ValueError(f"view.{name} must be {wanted}, not {values.dtype}; convert it first")
+
+
+def _check_inbox(
+    xp: Any, inbox: Array | Pool | None, batch: tuple[int, ...], head: tuple[int, ...], own: Array
+) -> int | None:
+    """Return how many heads the inbox has room for."""
+    if inbox is None:
+        return None
+    if not isinstance(inbox, Pool):
+        if not is_array(inbox) or inbox.ndim != len(batch) + 3:
+            found = tuple(inbox.shape) if is_array(inbox) else type(inbox).__name__
+            raise ValueError(f"view.inbox must be an array {(*batch, 'models', *head)} or a Pool, not {found}")
+        _check_array("inbox", inbox, (*batch, inbox.shape[-3], *head), own.dtype, own)
+        return int(inbox.shape[-3])
+    heads, index = inbox.heads, inbox.index
+    if not is_array(heads) or heads.ndim != 3 or not is_array(index) or index.ndim != len(batch) + 1:
+        raise ValueError(f"view.inbox must be a Pool of heads {('heads', *head)} and index {(*batch, 'models')}")
+    _check_array("inbox.heads", heads, (heads.shape[0], *head), own.dtype, own)
+    _check_array("inbox.index", index, (*batch, index.shape[-1]), index.dtype, own)
+    if not xp.isdtype(index.dtype, "integral"):
+        raise ValueError(f"view.inbox.index must be integers, not {index.dtype}")
+    if prod(index.shape) and not bool(xp.all((index >= 0) & (index < heads.shape[0]))):
+        raise ValueError(f"view.inbox.index points outside its {heads.shape[0]} heads; mask absent ones")
+    return int(index.shape[-1])
+
+
+def _same_library(own: Array, values: Array) -> bool:
+    try:
+        namespace(own, values)
+    except TypeError:
+        return False
+    return True

@@ -7,7 +7,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from bristle.attacks.alone import LabelFlip, NoAttack
+from bristle.attacks.data_free import LabelFlip, NoAttack
 from bristle.simulation.asynchrony import Asynchrony
 from bristle.simulation.device import free_bytes
 from bristle.simulation.features import FeatureData

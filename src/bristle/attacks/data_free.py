@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bristle._core import Array, namespace
 from bristle._core.arrays import is_array
 from bristle._core.validation import check_count, check_positive
-from bristle.attacks.attack import Attack
+from bristle.attacks.base import Attack
 from bristle.attacks.view import View
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bristle._core import Array, namespace, uniforms
-from bristle.attacks.scene import blocks, check_shapes
-from bristle.attacks.view import Knowledge, View
+from bristle.attacks.view import Knowledge, View, blocks, check_shapes
 
 
 @dataclass(frozen=True)
