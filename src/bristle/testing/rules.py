@@ -14,7 +14,13 @@ import numpy as np
 from bristle._core import Array, Pool, to_numpy
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Context, Decision, Reason, Rule
-from bristle.testing.expect import expect
+
+
+def expect(holds: object, complaint: str) -> None:
+    """Raise an AssertionError with the complaint unless it holds."""
+    if not holds:
+        raise AssertionError(complaint)
+
 
 TOLERANCE = 1e-8
 CLASSES, FEATURES, RECEIVERS, SAMPLES = 4, 6, 3, 36
