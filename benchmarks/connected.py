@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bristle import Evaluation, rules
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.peer.step import PeerState, Samples, step
 from bristle.rules import Rule
 from timing import take_turns

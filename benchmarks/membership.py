@@ -30,7 +30,7 @@ import numpy.typing as npt
 from bristle import rules
 from bristle._core import keyed_uniforms
 from bristle.apps.demo import digits
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.training import mean_shift, train_step
 from bristle.peer.sharing import Sharing
 from bristle.simulation import FeatureData, Scenario, World

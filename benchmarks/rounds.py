@@ -29,9 +29,9 @@ from bristle._core import Pool, to_numpy
 from bristle._core.rng import Stream, draw
 from bristle.apps.demo import digits
 from bristle.data import mnist
-from bristle.learning.adam import HeadState
-from bristle.learning.oracle import accuracy_on
-from bristle.learning.regular import ConvolutionalNetwork, regular_step
+from bristle.learning.baselines import accuracy_on
+from bristle.learning.optimiser import HeadState
+from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
 from bristle.rules import Rule
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.simulation.population import populate

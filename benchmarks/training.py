@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from bristle._core import keyed_uniforms
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.training import train_step
 from timing import take_turns
 

@@ -16,9 +16,9 @@ from PIL import Image
 from bristle import rules
 from bristle.data import load, partitions
 from bristle.learning.backbone import OnnxBackbone
+from bristle.learning.baselines import accuracy_on, train_alone
 from bristle.learning.export import export_classifier
 from bristle.learning.features import extract
-from bristle.learning.oracle import accuracy_on, train_alone
 from bristle.simulation import Scenario, World, prepare
 
 SIDE = 12
@@ -100,7 +100,7 @@ from bristle.data import mnist
 from bristle.learning.backbone import bundled
 from bristle.learning.export import export_classifier
 from bristle.learning.features import extract
-from bristle.learning.oracle import accuracy_on, train_oracle
+from bristle.learning.baselines import accuracy_on, train_oracle
 
 data, backbone = mnist(), bundled()
 features = extract(backbone, data.x_train[:300], cache=False)

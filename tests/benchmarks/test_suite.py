@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import field
 import peers
 import suite
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.training import full_step
 from field_task import Task, Trainer
 

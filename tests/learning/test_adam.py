@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bristle._core import keyed_uniforms
-from bristle.learning.adam import HeadState, TrainingSettings, adam_update
+from bristle.learning.optimiser import HeadState, TrainingSettings, adam_update
 from bristle.learning.training import full_step, train_step
 
 

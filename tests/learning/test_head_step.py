@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.learning import head_step
-from bristle.learning.adam import HeadState
+from bristle.learning import training as head_step
+from bristle.learning.optimiser import HeadState
 from bristle.learning.training import train, train_step
 
 World = tuple[HeadState, Any, Any, Any]

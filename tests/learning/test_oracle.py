@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from bristle.data import mnist, partitions
-from bristle.learning import backbone, oracle
-from bristle.learning.adam import TrainingSettings
+from bristle.learning import backbone
+from bristle.learning import baselines as oracle
+from bristle.learning.baselines import accuracy_on, train_alone, train_oracle
 from bristle.learning.features import extract
 from bristle.learning.metrics import accuracy
-from bristle.learning.oracle import accuracy_on, train_alone, train_oracle
+from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.training import held_labels
 
 Digits = tuple[Any, Any, Any, Any]

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from bristle import rules
 from bristle._core import keyed_uniforms
 from bristle.data import mnist
-from bristle.learning import regular
-from bristle.learning.adam import HeadState
-from bristle.learning.regular import ConvolutionalNetwork, regular_step
+from bristle.learning import whole_network as regular
+from bristle.learning.optimiser import HeadState
+from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
 
 PEERS, SAMPLES = 3, 12
 
@@ -156,7 +156,7 @@ def test_mistakes_are_named() -> None:
 
 
 def test_importing_the_module_does_not_import_torch() -> None:
-    question = "import sys, bristle.learning.regular; sys.exit('torch' in sys.modules)"
+    question = "import sys, bristle.learning.whole_network; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", question], check=False).returncode == 0
 
 

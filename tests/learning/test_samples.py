@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples, SampleStore, stack
 from bristle.learning.training import train
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle._core import keyed_uniforms
-from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.metrics import log_likelihood_loss
+from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.training import choose_batch, full_step, held_labels, mean_shift, train, train_step
 from bristle.learning.training import trained_classes as trained_of
 

@@ -5,7 +5,7 @@ import pytest
 
 from bristle import Bristle, rules
 from bristle.attacks import create as create_attack
-from bristle.learning.adam import TrainingSettings
+from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.peer.learner import Draws, Learner, Message
 from bristle.peer.record import Iteration, heard_of

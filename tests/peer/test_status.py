@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.peer.grouping import Grouping
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.status import ClassCount, Status, read_status

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bristle import Evaluation, Pool, rules
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.peer import PeerState, Samples, step
 
 CLASSES, FEATURES, PEERS, KEPT = 5, 6, 4, 12

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.grouping import Grouping
 from bristle.peer.record import Heard, Iteration

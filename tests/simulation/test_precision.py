@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.simulation import FeatureData, Precision, Scenario, World
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bristle import attacks, rules
 from bristle._core import to_numpy
-from bristle.learning.oracle import accuracy_on
+from bristle.learning.baselines import accuracy_on
 from bristle.peer.wire_size import head_bytes
 from bristle.simulation import (
     Asynchrony,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bristle._core import to_numpy
 from bristle.apps.dashboard_feed import Feed
-from bristle.learning.oracle import accuracy_on, train_oracle
+from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.peer.wire_size import head_bytes
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason

@@ -15,7 +15,7 @@ from bristle.apps.demo_relay import Impairment
 from bristle.attacks import Knowledge
 from bristle.data import Dataset, mnist
 from bristle.learning.backbone import Backbone, bundled
-from bristle.learning.oracle import accuracy_on, train_oracle
+from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.peer.wire_size import Encoding
 from bristle.simulation import FeatureData, Scenario, World, prepare
 from bristle.simulation.running import Watch

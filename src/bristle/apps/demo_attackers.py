@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bristle._core import keyed_uniforms
 from bristle.attacks import Attack, Knowledge, View
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.training import train_step
 from bristle.network import Group, Identity, Limits, Overlay
 from bristle.peer.step import Samples

@@ -11,8 +11,8 @@ import torch
 
 from bristle._core.rng import Stream, draw
 from bristle.data import mnist
-from bristle.learning.adam import HeadState
-from bristle.learning.regular import ConvolutionalNetwork, regular_step
+from bristle.learning.optimiser import HeadState
+from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
 from bristle.peer.wire_size import head_bytes
 from bristle.rules import Context
 from bristle.simulation import FeatureData, Scenario

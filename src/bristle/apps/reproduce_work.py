@@ -15,8 +15,8 @@ from bristle.apps.simulate_config import read
 from bristle.apps.simulate_parts import scenario_of
 from bristle.experiments.declaration import Task
 from bristle.experiments.plan import CONNECTED
+from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.learning.metrics import Evaluation
-from bristle.learning.oracle import accuracy_on, train_oracle
 from bristle.peer.step import PeerState, Samples, step
 from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run

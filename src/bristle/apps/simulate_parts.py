@@ -24,7 +24,7 @@ from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset
 from bristle.data.partitions import Partitioner
 from bristle.learning import backbone as backbones
-from bristle.learning.adam import TrainingSettings
+from bristle.learning.optimiser import TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Rule, Step, chain
 from bristle.rules.registry import RULES, STEPS

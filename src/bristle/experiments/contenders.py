@@ -6,7 +6,7 @@ from typing import Literal
 
 from bristle import rules
 from bristle.experiments.declaration import Contender
-from bristle.learning.adam import TrainingSettings
+from bristle.learning.optimiser import TrainingSettings
 
 ORACLE = "oracle"
 """Not a contender: one head trained on what all benign peers hold together."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from bristle.learning.adam import TrainingSettings
+from bristle.learning.optimiser import TrainingSettings
 
 Kind = Literal["world", "oracle", "speed", "distances", "regular"]
 """What a task measures: a world under a rule, the oracle of its data, the time of a rule, distances, whole networks."""

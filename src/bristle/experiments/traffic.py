@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bristle.learning.regular import ConvolutionalNetwork
+from bristle.learning.whole_network import ConvolutionalNetwork
 from bristle.peer.wire_size import head_bytes
 
 HEAD = (10, 800)

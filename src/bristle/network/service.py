@@ -12,8 +12,8 @@ from typing import Self
 
 import numpy.typing as npt
 
-from bristle.learning.adam import TrainingSettings
 from bristle.learning.backbone import Backbone, bundled
+from bristle.learning.optimiser import TrainingSettings
 from bristle.network.group import Group
 from bristle.network.identity import Identity
 from bristle.network.limits import Limits

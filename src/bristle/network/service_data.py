@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.learning.adam import TrainingSettings
 from bristle.learning.backbone import Backbone
+from bristle.learning.baselines import accuracy_on
 from bristle.learning.features import extract
-from bristle.learning.oracle import accuracy_on
+from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.peer.grouping import Grouping
 from bristle.peer.learner import Draws, Learner, Message

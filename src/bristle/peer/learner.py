@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle._core import keyed_uniforms
-from bristle.learning.adam import HeadState, TrainingSettings
+from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import SampleStore
 from bristle.peer.step import PeerState, Samples, step
 from bristle.rules import BristlePlus, Decision, Rule, stack

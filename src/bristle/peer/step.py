@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bristle._core import Array, Pool
-from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.metrics import Evaluation
+from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.training import mean_shift, train_step
 from bristle.rules import Context, Decision, Rule
 

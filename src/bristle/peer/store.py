@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.grouping import Grouping
 from bristle.peer.record import Iteration

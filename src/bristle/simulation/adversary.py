@@ -11,7 +11,7 @@ from bristle._core import Array, Pool, namespace, take_rows
 from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw, draw_many
 from bristle.attacks import Knowledge, View
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.learning.training import train_step
 from bristle.peer.step import PeerState, Samples
 from bristle.simulation.mailbox import Arrived

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from bristle._core import Array, namespace
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 from bristle.peer.step import PeerState
 from bristle.rules import Decision
 from bristle.simulation.rows_of import replaced

@@ -12,10 +12,9 @@ from typing import Any
 
 from bristle._core import Array, namespace
 from bristle._core.rng import Stream
-from bristle.learning.adam import HeadState, paces
-from bristle.learning.head_step import Batch, head_step
 from bristle.learning.metrics import Evaluation
-from bristle.learning.training import mean_shift, trained_classes
+from bristle.learning.optimiser import HeadState, paces
+from bristle.learning.training import Batch, head_step, mean_shift, trained_classes
 from bristle.peer.step import Samples
 from bristle.peer.wire_size import head_bytes
 from bristle.rules import Bristle, FedAvg, Local

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from bristle._core import Array, namespace
-from bristle.learning.adam import HeadState
+from bristle.learning.optimiser import HeadState
 
 Moments = Literal["same", "float16", "bfloat16"]
 Shared = Literal["same", "bfloat16"]

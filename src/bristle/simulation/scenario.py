@@ -8,7 +8,7 @@ from bristle._core.validation import check_count, check_share
 from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
-from bristle.learning.adam import TrainingSettings
+from bristle.learning.optimiser import TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Bristle, Rule
 from bristle.simulation.asynchrony import Asynchrony

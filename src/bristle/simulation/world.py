@@ -11,9 +11,9 @@ import numpy as np
 from bristle._core import Array, to_numpy
 from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw
-from bristle.learning.adam import HeadState
+from bristle.learning.baselines import accuracy_on
 from bristle.learning.metrics import Evaluation
-from bristle.learning.oracle import accuracy_on
+from bristle.learning.optimiser import HeadState
 from bristle.peer.step import PeerState, Samples, step
 from bristle.peer.wire_size import head_bytes
 from bristle.rules import Decision

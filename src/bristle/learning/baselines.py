@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from bristle._core import Array, block_bytes, namespace
-from bristle.learning.adam import HeadState, TrainingSettings
 from bristle.learning.metrics import accuracy
+from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.training import DEFAULTS, full_step, train
 
 ITERATIONS = 300

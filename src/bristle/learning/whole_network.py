@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bristle._core import Array, block_bytes
-from bristle.learning.adam import HeadState, TrainingSettings, adam_update
 from bristle.learning.metrics import accuracy, log_likelihood_loss
+from bristle.learning.optimiser import HeadState, TrainingSettings, adam_update
 from bristle.learning.training import DEFAULTS, mini_batches
 
 if TYPE_CHECKING:
