@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bristle.data.packing import PackedImages, pack, unpack
+from bristle.data.bundled import PackedImages, pack, unpack
 
 shapes = st.tuples(st.integers(0, 6), st.integers(1, 7), st.integers(1, 7))
 

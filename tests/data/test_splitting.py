@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.data.splitting import stratified_split
+from bristle.data.dataset import stratified_split
 
 
 @given(

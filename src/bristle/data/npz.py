@@ -16,8 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.data.checks import MOST_CLASSES
-from bristle.data.dataset import Dataset
+from bristle.data.dataset import MOST_CLASSES, Dataset
 
 DEFAULT_MAX_BYTES = 8 << 30
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.data.partitions.allocation import Cells, Pools, allocate
-from bristle.data.partitions.ragged import Indices
+from bristle.data.partitions.allocation import Cells, Indices, Pools, allocate
 
 
 @st.composite

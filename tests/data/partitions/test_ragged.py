@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.data.partitions.ragged import Ragged, spread
+from bristle.data.partitions.allocation import Ragged, spread
 
 rows_strategy = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8)
 

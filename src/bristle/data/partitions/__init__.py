@@ -10,13 +10,9 @@
 from dataclasses import MISSING, fields
 from typing import Any
 
-from bristle.data.partitions.by_class import IID, Classes, Consecutive
-from bristle.data.partitions.dirichlet import Dirichlet
-from bristle.data.partitions.natural import Natural
-from bristle.data.partitions.partition import PaddedIndices, Partition
-from bristle.data.partitions.partitioner import Partitioner
-from bristle.data.partitions.ragged import Ragged
-from bristle.data.partitions.shards import Shards
+from bristle.data.partitions.allocation import Ragged
+from bristle.data.partitions.base import PaddedIndices, Partition, Partitioner
+from bristle.data.partitions.schemes import IID, Classes, Consecutive, Dirichlet, Natural, Shards
 
 __all__ = [
     "IID",
