@@ -76,7 +76,7 @@ def serve() -> None:
     from typer.testing import CliRunner  # noqa: PLC0415
 
     import bristle.apps.peer  # noqa: PLC0415
-    import bristle.learning.onnx_runtime  # noqa: PLC0415
+    import bristle.backbones.backbone  # noqa: PLC0415
     import bristle.network.http  # noqa: F401, PLC0415
     from bristle.cli import app  # noqa: PLC0415
 

@@ -35,9 +35,9 @@ import numpy as np
 import psutil
 
 from bristle import Peer
+from bristle.backbones.backbone import bundled
+from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.learning.backbone import bundled
-from bristle.learning.features import extract
 from bristle.network import Group
 from bristle.network.service_pace import Pace
 from bristle.network.service_turn import Turn

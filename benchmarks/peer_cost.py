@@ -23,9 +23,9 @@ import psutil
 
 from bristle import Peer
 from bristle.apps.status import get_status
+from bristle.backbones.backbone import bundled
+from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.learning.backbone import bundled
-from bristle.learning.features import extract
 from bristle.network.http import HttpEndpoint
 from bristle.network.service_pace import Pace
 

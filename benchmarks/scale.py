@@ -27,8 +27,8 @@ import numpy as np
 import torch
 
 from bristle import attacks, rules
+from bristle.backbones.backbone import bundled
 from bristle.data import load
-from bristle.learning.backbone import bundled
 from bristle.simulation import FeatureData, Precision, RandomNeighbours, Scenario, World, prepare
 from bristle.simulation.device import on_device
 from bristle.simulation.large_measurement import evaluated_peers, measure_large

@@ -8,9 +8,9 @@ import numpy as np
 
 from bristle import attacks
 from bristle.apps.demo_attackers import Attackers
+from bristle.backbones.backbone import bundled
+from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.learning.backbone import bundled
-from bristle.learning.features import extract
 from bristle.network import Group, Limits
 from bristle.peer.step import Samples
 from fault_lines import Lines

@@ -25,8 +25,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bristle import attacks, rules
 from bristle._core import Pool
+from bristle.backbones.backbone import bundled
 from bristle.data import Dataset, mnist
-from bristle.learning.backbone import bundled
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.learning.metrics import Evaluation, f1_scores, predict
 from bristle.report.figure import ELSEWHERE, SETTINGS

@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from bristle import rules
+from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones.export import export_classifier
+from bristle.backbones.features import extract
 from bristle.data import load, partitions
-from bristle.learning.backbone import OnnxBackbone
 from bristle.learning.baselines import accuracy_on, train_alone
-from bristle.learning.export import export_classifier
-from bristle.learning.features import extract
 from bristle.simulation import Scenario, World, prepare
 
 SIDE = 12
@@ -97,9 +97,9 @@ class NoTorch:
 sys.meta_path.insert(0, NoTorch())
 import numpy as np
 from bristle.data import mnist
-from bristle.learning.backbone import bundled
-from bristle.learning.export import export_classifier
-from bristle.learning.features import extract
+from bristle.backbones.backbone import bundled
+from bristle.backbones.export import export_classifier
+from bristle.backbones.features import extract
 from bristle.learning.baselines import accuracy_on, train_oracle
 
 data, backbone = mnist(), bundled()

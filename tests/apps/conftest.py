@@ -16,7 +16,7 @@ BLOBS = """
 import numpy as np
 
 from bristle.data import Dataset
-from bristle.learning.backbone import CallableBackbone
+from bristle.backbones.backbone import CallableBackbone
 
 
 def blobs():

@@ -22,7 +22,7 @@ import numpy as np
 from bristle.attacks import SignFlip
 from bristle.data import Dataset
 from bristle.data.partitions import IID
-from bristle.learning.backbone import CallableBackbone
+from bristle.backbones.backbone import CallableBackbone
 from bristle.rules import FedAvg
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bristle.apps.dashboard_feed import Feed
 from bristle.apps.dashboard_peer import SHOWN, PeerBoard
-from bristle.learning.backbone import CallableBackbone
+from bristle.backbones.backbone import CallableBackbone
 from bristle.network.service import Peer
 from bristle.network.service_pace import Pace
 from bristle.report.snapshot import MemberKind, RunState

@@ -9,9 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from bristle.apps.pretrain import About, Pretrained, Progress, Recipe, pretrain
+from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones.pretrain import About, Pretrained, Progress, Recipe, pretrain
 from bristle.data import Dataset
-from bristle.learning.backbone import OnnxBackbone
 
 SMALL = Recipe(width=4, epochs=3, batch=16, learning_rate=0.02, averaging=0.5, validation=0.1)
 
@@ -177,7 +177,7 @@ def test_divergence_is_noticed(tmp_path: Path) -> None:
 
 
 def test_without_torch_the_error_says_what_to_install() -> None:
-    code = "import sys; sys.modules['torch'] = None; import bristle.apps.pretrain"
+    code = "import sys; sys.modules['torch'] = None; import bristle.backbones.pretrain"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.strip().endswith("pre-training needs torch: pip install 'bristle[pretrain]'")

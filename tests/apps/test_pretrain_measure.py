@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.apps.pretrain_measure import L2, LEARNING_RATE, measure_transfer, train_heads
+from bristle.backbones.backbone import bundled
+from bristle.backbones.pretrain.transfer import L2, LEARNING_RATE, measure_transfer, train_heads
 from bristle.data import mnist
-from bristle.learning.backbone import bundled
 
 
 def test_heads_are_trained_as_torchs_adam_trains_them() -> None:

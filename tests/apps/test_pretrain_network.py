@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from bristle.apps.pretrain_network import ImageKind, Network, channels_first, to_onnx
-from bristle.learning.backbone import OnnxBackbone
+from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones.pretrain.network import ImageKind, Network, channels_first, to_onnx
 
 
 def images(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:

@@ -3,8 +3,8 @@ from io import StringIO
 from rich.console import Console
 
 from bristle.apps.pretrain_progress import pretraining_progress
-from bristle.apps.pretrain_training import Epoch, Progress
 from bristle.apps.progress import patient_bar
+from bristle.backbones.pretrain.training import Epoch, Progress
 
 
 def screen(*, terminal: bool) -> tuple[Console, StringIO]:

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from bristle.learning.backbone import CallableBackbone, OnnxBackbone, bundled
-from bristle.learning.images import fitted
+from bristle.backbones.backbone import CallableBackbone, OnnxBackbone, bundled, fitted
 
-ASSETS = resources.files("bristle.learning") / "assets"
+ASSETS = resources.files("bristle.backbones") / "assets"
 
 
 def foreign(
@@ -255,8 +254,8 @@ def test_a_torch_module_runs_in_evaluation_mode_without_gradients() -> None:
 
 def test_neither_torch_nor_onnx_runtime_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, numpy as np, bristle.learning.features, bristle.learning.export\n"
-        "from bristle.learning.backbone import CallableBackbone\n"
+        "import sys, numpy as np, bristle.backbones.features, bristle.backbones.export\n"
+        "from bristle.backbones.backbone import CallableBackbone\n"
         "b = CallableBackbone(lambda x: x, name='same', version='1', features=5, input_shape=(5,))\n"
         "assert b(np.zeros((2, 5), np.float32)).shape == (2, 5)\n"
         "sys.exit(', '.join({'torch', 'onnxruntime', 'onnx', 'rich', 'typer'} & set(sys.modules)))"

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from bristle.learning.backbone import CallableBackbone, OnnxBackbone, bundled
-from bristle.learning.export import export_classifier
+from bristle.backbones.backbone import CallableBackbone, OnnxBackbone, bundled
+from bristle.backbones.export import export_classifier
 
 DIGITS = [f"digit {number}" for number in range(10)]
 
@@ -126,8 +126,8 @@ def test_the_core_loads_and_exports_without_torch_and_onnx(tmp_path: Path) -> No
         "import sys\n"
         "sys.modules.update(torch=None, onnx=None)\n"
         "import numpy as np\n"
-        "from bristle.learning.backbone import bundled\n"
-        "from bristle.learning.export import export_classifier\n"
+        "from bristle.backbones.backbone import bundled\n"
+        "from bristle.backbones.export import export_classifier\n"
         f"export_classifier(bundled(), np.ones((2, 800)), {str(tmp_path / 'two.onnx')!r})"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

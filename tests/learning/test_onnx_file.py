@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from bristle.learning import onnx_file
+from bristle.backbones import onnx_file
 
 # The reader of these tests is the onnx package: written independently of ours.
 

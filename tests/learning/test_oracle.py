@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from bristle.backbones import backbone
+from bristle.backbones.features import extract
 from bristle.data import mnist, partitions
-from bristle.learning import backbone
 from bristle.learning import baselines as oracle
 from bristle.learning.baselines import accuracy_on, train_alone, train_oracle
-from bristle.learning.features import extract
 from bristle.learning.metrics import accuracy
 from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.training import held_labels

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bristle.backbones.backbone import CallableBackbone
 from bristle.data import Dataset
-from bristle.learning.backbone import CallableBackbone
 from bristle.simulation import prepare
 
 

@@ -13,8 +13,8 @@ from bristle import attacks, rules
 from bristle._core import to_numpy
 from bristle.apps.demo_relay import Impairment
 from bristle.attacks import Knowledge
+from bristle.backbones.backbone import Backbone, bundled
 from bristle.data import Dataset, mnist
-from bristle.learning.backbone import Backbone, bundled
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.peer.wire_size import Encoding
 from bristle.simulation import FeatureData, Scenario, World, prepare

@@ -21,7 +21,7 @@ from bristle.apps.peer_options import (
     read_secret,
 )
 from bristle.apps.peer_rows import RowsFile
-from bristle.learning.backbone import Backbone
+from bristle.backbones.backbone import Backbone
 from bristle.network.service import Peer
 from bristle.network.service_turn import Turn
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.apps.progress import patient_bar
+from bristle.backbones.backbone import Backbone
+from bristle.backbones.features import extract
 from bristle.data import Dataset, load
 from bristle.data.images import Channels
-from bristle.learning.backbone import Backbone
-from bristle.learning.features import extract
 
 
 @dataclass(frozen=True, eq=False)

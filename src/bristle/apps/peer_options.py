@@ -11,7 +11,7 @@ from pathlib import Path
 from bristle import rules
 from bristle._core import registry as bring_your_own
 from bristle.apps.peer_data import PeerData, prepare
-from bristle.learning.backbone import Backbone, CallableBackbone, OnnxBackbone, bundled
+from bristle.backbones.backbone import Backbone, CallableBackbone, OnnxBackbone, bundled
 from bristle.network.service_pace import Pace
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
 from bristle.peer.wire_size import Encoding

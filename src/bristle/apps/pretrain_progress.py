@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from bristle.apps.pretrain_training import Progress
 from bristle.apps.progress import patient_bar
+from bristle.backbones.pretrain.training import Progress
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from bristle._core import registry as bring_your_own
 from bristle._core.files import write_atomically
 from bristle.apps.simulate_config import DataSection, did_you_mean, read
 from bristle.apps.simulate_parts import make_dataset, scenario_of
+from bristle.backbones.backbone import Backbone, bundled
 from bristle.experiments import Contender, Size, Store, Task, Wanted, entries, figures
 from bristle.experiments import rows as rows_of
 from bristle.experiments import tasks as tasks_of
@@ -25,7 +26,6 @@ from bristle.experiments.local_engine import LocalEngine
 from bristle.experiments.plan import TIMED
 from bristle.experiments.ray_engine import RayEngine
 from bristle.experiments.store import versions
-from bristle.learning.backbone import Backbone, bundled
 from bristle.simulation import FeatureData, prepare
 
 Row = dict[str, Any]

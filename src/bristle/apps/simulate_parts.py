@@ -20,10 +20,10 @@ from bristle.apps.simulate_config import (
 )
 from bristle.attacks import Attack
 from bristle.attacks.registry import ATTACKS
+from bristle.backbones import backbone as backbones
 from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset
 from bristle.data.partitions import Partitioner
-from bristle.learning import backbone as backbones
 from bristle.learning.optimiser import TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Rule, Step, chain

@@ -33,9 +33,9 @@ def pretrain(
 
     Example: bristle pretrain emnist_letters.npz --out letters.onnx --transfer mnist
     """
-    from bristle.apps.pretrain import About, Recipe  # noqa: PLC0415
-    from bristle.apps.pretrain import pretrain as make_backbone  # noqa: PLC0415
     from bristle.apps.pretrain_progress import pretraining_progress  # noqa: PLC0415
+    from bristle.backbones.pretrain import About, Recipe  # noqa: PLC0415
+    from bristle.backbones.pretrain import pretrain as make_backbone  # noqa: PLC0415
     from bristle.data import load  # noqa: PLC0415
     from bristle.data.images import Channels  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy.typing as npt
 
-from bristle.learning.backbone import Backbone, bundled
+from bristle.backbones.backbone import Backbone, bundled
 from bristle.learning.optimiser import TrainingSettings
 from bristle.network.group import Group
 from bristle.network.identity import Identity

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.learning.backbone import Backbone
+from bristle.backbones.backbone import Backbone
+from bristle.backbones.features import extract
 from bristle.learning.baselines import accuracy_on
-from bristle.learning.features import extract
 from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.peer.grouping import Grouping

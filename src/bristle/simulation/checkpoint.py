@@ -13,7 +13,7 @@ import numpy as np
 
 from bristle._core import to_numpy
 from bristle._core.files import write_atomically
-from bristle.learning.features import array_digest
+from bristle.backbones.features import array_digest
 from bristle.simulation.results import Row
 from bristle.simulation.world import World
 

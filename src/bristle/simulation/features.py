@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array
+from bristle.backbones.backbone import Backbone
+from bristle.backbones.features import extract
 from bristle.data import Dataset
-from bristle.learning.backbone import Backbone
-from bristle.learning.features import extract
 
 
 @dataclass(frozen=True)

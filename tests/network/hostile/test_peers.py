@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bristle import Peer
-from bristle.learning.backbone import bundled
+from bristle.backbones.backbone import bundled
 from bristle.network import Group, messages
 from bristle.network.service_pace import Pace
 

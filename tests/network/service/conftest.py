@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from bristle.backbones.backbone import Backbone, bundled
+from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.learning.backbone import Backbone, bundled
-from bristle.learning.features import extract
 from bristle.network.service import Peer
 from bristle.network.service_pace import Pace
 

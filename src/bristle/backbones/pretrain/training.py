@@ -1,18 +1,23 @@
-"""Training the paper's network to convergence, an epoch at a time, so that it can stop and go on."""
+"""Train the paper's network an epoch at a time, with checkpoints."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bristle.apps.pretrain_network import ImageKind, Network, channels_first
+from bristle._core.files import write_atomically
+from bristle.backbones.pretrain.network import ImageKind, Network, channels_first
 
 State = dict[str, npt.NDArray[np.generic]]
 """Everything that training needs to go on, by name."""
@@ -247,3 +252,37 @@ def accuracy(network: Network, x: Tensor, y: Tensor, *, batch: int = 1024) -> fl
         pieces = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
         right = [(network(channels_first(images)).argmax(1) == labels).sum() for images, labels in pieces]
     return float(torch.stack(right).sum()) / len(x)
+
+
+Identity = Mapping[str, object]
+"""What a run is: a checkpoint of another run cannot be continued. JSON values."""
+
+_IDENTITY = "identity"
+
+
+def save(path: Path, state: State, identity: Identity) -> None:
+    """Replace the checkpoint at `path`."""
+    buffer = BytesIO()
+    words = np.frombuffer(json.dumps(identity, sort_keys=True).encode(), np.uint8)
+    np.savez(buffer, allow_pickle=False, **{_IDENTITY: words}, **state)
+    write_atomically(path, [buffer.getbuffer()])
+
+
+def load(path: Path, identity: Identity) -> State | None:
+    """Read the checkpoint at `path`; None if there is none."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            state = {name: archive[name] for name in archive.files}
+        found = json.loads(state.pop(_IDENTITY).tobytes())
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"checkpoint {path} is damaged ({error}): delete it, or start without resuming") from error
+    wanted = json.loads(json.dumps(identity))
+    different = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key) != found.get(key))
+    if different:
+        raise ValueError(
+            f"checkpoint {path} belongs to another run (different: {', '.join(different)}): name another "
+            "folder, or start without resuming"
+        )
+    return state

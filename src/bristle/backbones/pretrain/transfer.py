@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bristle.backbones.backbone import Backbone
+from bristle.backbones.features import Cache, Watch, extract
 from bristle.data import Dataset
-from bristle.learning.backbone import Backbone
-from bristle.learning.features import Cache, Watch, extract
 
 PEERS, SAMPLES, STEPS, MINI_BATCH = 10, 2, 300, 5  # the paper's setting
 LEARNING_RATE, L2 = 1e-3, 5e-3

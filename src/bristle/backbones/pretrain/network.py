@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bristle.learning import onnx_file
+from bristle.backbones import onnx_file
 
 SLOPE = 0.01  # of LeakyReLU
 KERNEL = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from bristle.apps.pretrain_measure import L2, LEARNING_RATE, MINI_BATCH, PEERS, SAMPLES, STEPS, Transfer
-from bristle.apps.pretrain_network import ImageKind
-from bristle.apps.pretrain_training import Epoch, Recipe
+from bristle.backbones.pretrain.network import ImageKind
+from bristle.backbones.pretrain.training import Epoch, Recipe
+from bristle.backbones.pretrain.transfer import L2, LEARNING_RATE, MINI_BATCH, PEERS, SAMPLES, STEPS, Transfer
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from bristle._core.files import write_atomically
-from bristle.learning.backbone import Backbone, Features
-from bristle.learning.images import Images
+from bristle.backbones.backbone import Backbone, Features, Images
 
 Watch = Callable[[int, int], None]
 """Is told how many images are done, of how many."""

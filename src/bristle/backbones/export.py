@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle._core.files import write_atomically
-from bristle.learning import onnx_file
-from bristle.learning.backbone import Backbone, OnnxBackbone
+from bristle.backbones import onnx_file
+from bristle.backbones.backbone import Backbone, OnnxBackbone
 
 
 def export_classifier(

@@ -16,15 +16,15 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("pre-training needs torch: pip install 'bristle[pretrain]'", name="torch") from error
 
 from bristle._core.files import write_atomically
-from bristle.apps import pretrain_checkpoint as checkpoint
-from bristle.apps.pretrain_card import About, Made, write_card
-from bristle.apps.pretrain_measure import Transfer, check_enough, measure_transfer
-from bristle.apps.pretrain_network import channels_first, to_onnx
-from bristle.apps.pretrain_training import Epoch, Progress, Recipe, Trainer
+from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones.export import export_classifier
+from bristle.backbones.features import array_digest, extract
+from bristle.backbones.pretrain import training as checkpoint
+from bristle.backbones.pretrain.card import About, Made, write_card
+from bristle.backbones.pretrain.network import channels_first, to_onnx
+from bristle.backbones.pretrain.training import Epoch, Progress, Recipe, Trainer
+from bristle.backbones.pretrain.transfer import Transfer, check_enough, measure_transfer
 from bristle.data import Dataset
-from bristle.learning.backbone import OnnxBackbone
-from bristle.learning.export import export_classifier
-from bristle.learning.features import array_digest, extract
 
 __all__ = ["About", "Epoch", "Pretrained", "Progress", "Recipe", "Transfer", "pretrain"]
 

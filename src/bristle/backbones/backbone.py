@@ -1,19 +1,11 @@
-"""Backbones: the frozen layers that turn an image into features, from an ONNX file or any callable.
-
-A backbone is a function ``phi: images [n, *input_shape] -> features [n, D]``, the same for all peers of
-a group. A digest identifies it: heads mean something only to peers whose backbones have the same one.
-
-Images come as they are stored. What a backbone wants of them is settled by one convention, so that a digest
-stands for one function of the stored images: where it wants floats, bytes (0 to 255) become 0 to 1; where
-it wants an axis for the channels it gets one, first or last as its input shape has it.
-"""
+"""Backbones: the frozen layers that turn a sample into features, from an ONNX file or any callable."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -24,11 +16,123 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bristle.learning import onnx_file, onnx_runtime
-from bristle.learning.images import Images, Shape, fitted
+from bristle.backbones import backbone as onnx_runtime
+from bristle.backbones import onnx_file
 
 if TYPE_CHECKING:
     import onnxruntime
+
+Images = npt.NDArray[np.generic]
+Shape = tuple[int | None, ...]
+"""Sizes of one image; None where any size will do."""
+
+
+def fitted(x: Images, shape: Shape, dtype: str, what: str) -> Images:
+    """Bring stored images into the shape and type that a backbone wants."""
+    stored = np.asarray(x)
+    for images in _layouts(stored):
+        sizes = images.shape[1:]
+        if len(sizes) == len(shape) and all(w in (None, h) for w, h in zip(shape, sizes, strict=True)):
+            break
+    else:
+        wanted = [size or "any" for size in shape]
+        raise ValueError(
+            f"{what} takes images of size {wanted}, and got {list(stored.shape[1:])}: resize the images, or "
+            "take a backbone made for their size"
+        )
+    if stored.dtype.name == dtype:
+        return np.ascontiguousarray(images)
+    if dtype == "uint8":
+        raise ValueError(f"{what} takes uint8 pixels (0 to 255), and got {stored.dtype.name}: convert the images")
+    if stored.dtype == np.uint8:
+        scaled: Images = np.ascontiguousarray(images, dtype) / np.asarray(255, dtype)
+        return scaled
+    if not np.issubdtype(stored.dtype, np.floating):
+        raise ValueError(f"{what} takes {dtype} or uint8 pixels, and got {stored.dtype.name}: convert the images")
+    return np.ascontiguousarray(images, dtype)
+
+
+def _layouts(x: Images) -> Iterator[Images]:
+    """Yield `x` as it is and with its channels where another convention has them."""
+    yield x
+    if x.ndim == 3:
+        yield x[:, np.newaxis]
+        yield x[..., np.newaxis]
+    if x.ndim == 4:
+        yield x.transpose(0, 3, 1, 2)
+        yield x.transpose(0, 2, 3, 1)
+        if x.shape[3] == 1:
+            yield x[..., 0]
+    if x.ndim > 1:
+        yield x.reshape(len(x), int(np.prod(x.shape[1:])))
+
+
+def open_session(data: bytes, threads: int | None) -> onnxruntime.InferenceSession:
+    """Load a model; None threads: as many as ONNX Runtime likes."""
+    import onnxruntime  # noqa: PLC0415 - a quarter of a second that only those who use ONNX files pay
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    options.log_severity_level = 4  # errors come as exceptions; nobody wants them on stderr as well
+    try:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except _runtime_errors() as error:
+        raise ValueError(f"is no ONNX model that ONNX Runtime can load: {_one_line(error)}") from error
+
+
+def run_session(session: onnxruntime.InferenceSession, output: str, images: Images) -> Images:
+    """Return what the model makes of `images` at `output`."""
+    try:
+        (result,) = session.run([output], {session.get_inputs()[0].name: images})
+    except _runtime_errors() as error:
+        raise ValueError(f"cannot take images {list(images.shape[1:])}: {_one_line(error)}") from error
+    array: Images = result
+    return array
+
+
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415
+
+    return (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def choose_output(session: onnxruntime.InferenceSession, wanted: str | None) -> str:
+    """Return the name of the output that holds the features."""
+    types: dict[str, str] = {given.name: given.type for given in session.get_outputs()}
+    chosen = next(iter(types)) if wanted is None and len(types) == 1 else wanted
+    if chosen not in types:
+        problem = "has several outputs" if wanted is None else f"has no output {wanted!r}"
+        raise ValueError(f"{problem}: name the one with the features (output=...), one of {', '.join(types)}")
+    if types[chosen] not in ("tensor(float)", "tensor(float16)", "tensor(double)"):
+        raise ValueError(f"gives {types[chosen]} at {chosen}: features are floating-point numbers")
+    return chosen
+
+
+def count_features(session: onnxruntime.InferenceSession, output: str, shape: Sequence[int | None], dtype: str) -> int:
+    """Read the number of features off the model, or off what it makes of black images."""
+    declared = next(given.shape for given in session.get_outputs() if given.name == output)
+    sizes = [size for size in declared[1:] if isinstance(size, int) and size > 0]
+    if len(declared) > 1 and len(sizes) == len(declared) - 1:
+        return int(np.prod(sizes))
+    known = [size for size in shape if size is not None]
+    if len(known) < len(shape):
+        raise ValueError("fixes neither the size of an image nor the number of features: export it with fixed sizes")
+    result = run_session(session, output, np.zeros(known, dtype))
+    if result.ndim < 2:
+        raise ValueError(f"gives an output of shape {list(result.shape)}: features are [batch, features]")
+    return int(np.prod(result.shape[1:]))
+
 
 Features = npt.NDArray[np.float32]
 
@@ -208,7 +312,7 @@ class CallableBackbone:
 
 def bundled(*, threads: int | None = None) -> OnnxBackbone:
     """Load the backbone that comes with Bristle: the paper's network, pre-trained on EMNIST letters."""
-    return OnnxBackbone.load(resources.files("bristle.learning") / "assets" / "letters.onnx", threads=threads)
+    return OnnxBackbone.load(resources.files("bristle.backbones") / "assets" / "letters.onnx", threads=threads)
 
 
 def _read(source: Path | Traversable) -> bytes:
