@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bristle.backbones import backbone as onnx_runtime
 from bristle.backbones import onnx_file
 
 if TYPE_CHECKING:
@@ -208,7 +207,7 @@ class OnnxBackbone:
                 "keeps weights in a second file, which its digest would not cover: save it as one file "
                 "(with torch: torch.onnx.export(..., external_data=False))"
             )
-        session = onnx_runtime.open_session(data, threads)
+        session = open_session(data, threads)
         taken = session.get_inputs()
         if len(taken) != 1:
             raise ValueError(f"has {len(taken)} inputs: a backbone takes images and nothing else")
@@ -216,11 +215,11 @@ class OnnxBackbone:
         if dtype is None or len(taken[0].shape) < 2:
             raise ValueError(f"takes {taken[0].type} {taken[0].shape}: a backbone takes [batch, ...] of uint8 or float")
         batch, *shape = (size if isinstance(size, int) and size > 0 else None for size in taken[0].shape)
-        chosen = onnx_runtime.choose_output(session, output)
+        chosen = choose_output(session, output)
         return cls(
             name=Path(source.name).stem,
             digest=hashlib.sha256(data if output is None else data + b"\0" + output.encode()).hexdigest(),
-            features=onnx_runtime.count_features(session, chosen, [batch or 1, *shape], dtype),
+            features=count_features(session, chosen, [batch or 1, *shape], dtype),
             input_shape=tuple(shape),
             input_dtype=dtype,
             input_batch=batch,
@@ -240,7 +239,7 @@ class OnnxBackbone:
         missing = size - len(images)  # a model of a fixed batch gets it filled up, and the surplus is cut off
         full = np.concatenate([images, np.zeros((missing, *images.shape[1:]), images.dtype)]) if missing else images
         try:
-            return onnx_runtime.run_session(self.session, self.output, full)[: len(images)]
+            return run_session(self.session, self.output, full)[: len(images)]
         except ValueError as error:
             raise ValueError(f"backbone {self.source} {error}") from error
 

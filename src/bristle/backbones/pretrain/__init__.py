@@ -19,10 +19,17 @@ from bristle._core.files import write_atomically
 from bristle.backbones.backbone import OnnxBackbone
 from bristle.backbones.export import export_classifier
 from bristle.backbones.features import array_digest, extract
-from bristle.backbones.pretrain import training as checkpoint
 from bristle.backbones.pretrain.card import About, Made, write_card
 from bristle.backbones.pretrain.network import channels_first, to_onnx
-from bristle.backbones.pretrain.training import Epoch, Progress, Recipe, Trainer
+from bristle.backbones.pretrain.training import (
+    Epoch,
+    Identity,
+    Progress,
+    Recipe,
+    Trainer,
+    load_checkpoint,
+    save_checkpoint,
+)
 from bristle.backbones.pretrain.transfer import Transfer, check_enough, measure_transfer
 from bristle.data import Dataset
 
@@ -165,17 +172,17 @@ def _check(data: Dataset, transfer: Dataset | None) -> None:
 def _train(
     trainer: Trainer,
     path: Path,
-    identity: checkpoint.Identity,
+    identity: Identity,
     *,
     resume: bool,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    state = checkpoint.load(path, identity) if resume else None
+    state = load_checkpoint(path, identity) if resume else None
     if state is not None:
         trainer.restore(state)
     while len(trainer.history) < trainer.recipe.epochs:
         trainer.epoch(progress)
-        checkpoint.save(path, trainer.state(), identity)
+        save_checkpoint(path, trainer.state(), identity)
 
 
 def _export(trainer: Trainer, x: npt.NDArray[np.generic], target: Path) -> tuple[OnnxBackbone, npt.NDArray[np.float32]]:

@@ -260,7 +260,7 @@ Identity = Mapping[str, object]
 _IDENTITY = "identity"
 
 
-def save(path: Path, state: State, identity: Identity) -> None:
+def save_checkpoint(path: Path, state: State, identity: Identity) -> None:
     """Replace the checkpoint at `path`."""
     buffer = BytesIO()
     words = np.frombuffer(json.dumps(identity, sort_keys=True).encode(), np.uint8)
@@ -268,7 +268,7 @@ def save(path: Path, state: State, identity: Identity) -> None:
     write_atomically(path, [buffer.getbuffer()])
 
 
-def load(path: Path, identity: Identity) -> State | None:
+def load_checkpoint(path: Path, identity: Identity) -> State | None:
     """Read the checkpoint at `path`; None if there is none."""
     if not path.exists():
         return None
