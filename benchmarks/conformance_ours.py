@@ -13,11 +13,12 @@ import numpy as np
 
 import conformance_cases as cases
 from bristle import Context, Evaluation, rules
-from bristle.network import Group, Identity, Overlay
-from bristle.network import messages as wire
-from bristle.network.addresses import Address
-from bristle.network.manifest import encode_manifest
+from bristle.p2p import Overlay
 from bristle.rules.decision import Reason
+from bristle.wire import Group, Identity
+from bristle.wire import messages as wire
+from bristle.wire.manifest import encode_manifest
+from bristle.wire.messages import Address
 from manifests import manifest_of
 
 GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=cases.FEATURES)

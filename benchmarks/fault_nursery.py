@@ -77,7 +77,7 @@ def serve() -> None:
 
     import bristle.apps.peer  # noqa: PLC0415
     import bristle.backbones.backbone  # noqa: PLC0415
-    import bristle.network.http  # noqa: F401, PLC0415
+    import bristle.peer.http  # noqa: F401, PLC0415
     from bristle.cli import app  # noqa: PLC0415
 
     CliRunner().invoke(app, ["status", "no such folder"])  # Loads what the command line needs.

@@ -22,8 +22,7 @@ import numpy as np
 from bristle.apps.status import get_status
 from bristle.data import load
 from bristle.peer.status import Status, read_status
-from bristle.peer.store_files import STORE
-from bristle.peer.store_log import log_of
+from bristle.peer.store_files import STORE, log_of
 from fault_lines import LONG
 from fault_nursery import Nursery
 

@@ -38,9 +38,9 @@ from bristle import Peer
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.network import Group
-from bristle.network.service_pace import Pace
-from bristle.network.service_turn import Turn
+from bristle.peer.pace import Pace
+from bristle.peer.record import Turn
+from bristle.wire import Group
 from flood_sources import SIGNED, UNSIGNED, generate
 
 Address = tuple[str, int]

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from bristle.network import Group, Identity, handshake, messages
-from bristle.network.handshake import Caller, Cookie, Welcome
-from bristle.network.manifest import encode_manifest
-from bristle.network.session import SEALED, Session
+from bristle.wire import Group, Identity, handshake, messages
+from bristle.wire.handshake import Caller, Cookie, Welcome
+from bristle.wire.manifest import encode_manifest
+from bristle.wire.session import SEALED, Session
 from manifests import manifest_of
 
 Address = tuple[str, int]

@@ -29,8 +29,7 @@ from statistics import median
 import numpy as np
 
 from bristle.peer.status import Status
-from bristle.peer.store_files import ENDPOINT, STORE, TOKEN
-from bristle.peer.store_log import log_of
+from bristle.peer.store_files import ENDPOINT, STORE, TOKEN, log_of
 from fault_docs import replace_section
 from fault_peers import Fleet, PeerProcess, free_port, wait_until, write_digits
 

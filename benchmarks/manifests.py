@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bristle.network import Group
-from bristle.network.encoding import PLAIN
-from bristle.network.manifest import Manifest, digests_of
+from bristle.wire import Group
+from bristle.wire.encoding import PLAIN
+from bristle.wire.manifest import Manifest, digests_of
 
 
 def manifest_of(body: bytes, group: Group, sender: bytes, sequence: int, /, **changes: Any) -> Manifest:

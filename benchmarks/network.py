@@ -28,8 +28,9 @@ from bristle.apps.demo_relay import ROUGH
 from bristle.apps.demo_run import running
 from bristle.apps.demo_tally import Tally
 from bristle.learning.baselines import train_oracle
-from bristle.network import Group, Identity, Limits, Overlay
-from bristle.peer.wire_size import DATAGRAM, Encoding
+from bristle.p2p import Limits, Overlay
+from bristle.wire import Group, Identity
+from bristle.wire.sizes import DATAGRAM, Encoding
 from network_churn import NotPermittedError, churn, enter_own_network
 
 Row = dict[str, Any]

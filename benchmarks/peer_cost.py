@@ -26,8 +26,8 @@ from bristle.apps.status import get_status
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.network.http import HttpEndpoint
-from bristle.network.service_pace import Pace
+from bristle.peer.http import HttpEndpoint
+from bristle.peer.pace import Pace
 
 CLASSES = tuple(str(digit) for digit in range(10))
 START, END = "<!-- cost: written by benchmarks/peer_cost.py -->", "<!-- end of cost -->"

@@ -11,8 +11,9 @@ from bristle.apps.demo_attackers import Attackers
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.network import Group, Limits
+from bristle.p2p import Limits
 from bristle.peer.step import Samples
+from bristle.wire import Group
 from fault_lines import Lines
 from fault_peers import APPLICATION
 

@@ -116,7 +116,7 @@ def _note(watch: Watch, engine: str, seconds: float, figures: Path | None) -> No
 
 def table(figures: Path) -> str:
     """Return a table of figures: the last of every run, runs of a target together."""
-    from bristle.network.refusal import Refusal  # noqa: PLC0415 - nothing of it before atheris has seen it
+    from bristle.wire.refusal import Refusal  # noqa: PLC0415 - nothing of it before atheris has seen it
 
     rows = map(json.loads, figures.read_text(encoding="utf-8").splitlines())
     last = {(row["target"], row["engine"], row["run"]): row for row in rows}

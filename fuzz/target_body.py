@@ -10,8 +10,8 @@ import zlib
 
 import numpy as np
 
-from bristle.network.encoding import ENCODINGS, PLAIN, ZLIB, decode_head, encode_head
-from bristle.network.refusal import Refusal
+from bristle.wire.encoding import ENCODINGS, PLAIN, ZLIB, decode_head, encode_head
+from bristle.wire.refusal import Refusal
 from harness import BrokenPromiseError, Target
 
 SHAPE = (3, 40)

@@ -9,12 +9,12 @@ import random
 
 import numpy as np
 
-from bristle.network import messages
-from bristle.network.handshake import Caller, CookieJar, prefix_of
-from bristle.network.limits import Limits
-from bristle.network.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
-from bristle.network.node import Node
-from bristle.network.session import Session
+from bristle.p2p.limits import Limits
+from bristle.p2p.node import Node
+from bristle.wire import messages
+from bristle.wire.handshake import Caller, CookieJar, prefix_of
+from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
+from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
 from world import GROUP, HONEST, LIAR, OTHER, SEQUENCE, signed_by
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from ipv8_rust_tunnels import PrivateKey
 
-from bristle.network import handshake
-from bristle.network.beacon import decode_beacon, encode_beacon
-from bristle.network.handshake import Caller, Join, Welcome, answer_join, check_join, prefix_of
-from bristle.network.refusal import Refusal
+from bristle.p2p.beacon import decode_beacon, encode_beacon
+from bristle.wire import handshake
+from bristle.wire.handshake import Caller, Join, Welcome, answer_join, check_join, prefix_of
+from bristle.wire.refusal import Refusal
 from harness import Target
 from world import GROUP, HONEST, LIAR
 

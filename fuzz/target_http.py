@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bristle.network.http_input import MAX_SAMPLES, Inputs, given_token, names_this_machine, parse, wanted_number
+from bristle.peer.http import MAX_SAMPLES, Inputs, given_token, names_this_machine, parse, wanted_number
 from harness import BrokenPromiseError, Target, refused
 
 KINDS = 5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bristle.network.identity import SIGNATURE_BYTES
-from bristle.network.manifest import LARGEST_MANIFEST, decode_manifest, encode_manifest, is_signed, sequence_of
-from bristle.network.refusal import Refusal
+from bristle.wire.identity import SIGNATURE_BYTES
+from bristle.wire.manifest import LARGEST_MANIFEST, decode_manifest, encode_manifest, is_signed, sequence_of
+from bristle.wire.refusal import Refusal
 from harness import BrokenPromiseError, Target
 from world import GROUP, LIAR, signed_by
 

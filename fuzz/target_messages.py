@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bristle.network import messages
-from bristle.network.messages import Acknowledgement, Leave, Message, Peers, Piece, SignedManifest
-from bristle.network.refusal import Refusal
-from bristle.peer.wire_size import LARGEST_DATAGRAM
+from bristle.wire import messages
+from bristle.wire.messages import Acknowledgement, Leave, Message, Peers, Piece, SignedManifest
+from bristle.wire.refusal import Refusal
+from bristle.wire.sizes import LARGEST_DATAGRAM
 from harness import BrokenPromiseError, Target
 
 

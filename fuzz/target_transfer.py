@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from bristle.network import messages
-from bristle.network.allowance import Allowance, Pool
-from bristle.network.counters import Tally
-from bristle.network.encoding import decode_head
-from bristle.network.inbox import Inbox
-from bristle.network.limits import Limits
-from bristle.network.manifest import decode_manifest
-from bristle.network.messages import Piece, SignedManifest
-from bristle.network.neighbour import Link
-from bristle.network.refusal import Refusal
-from bristle.network.session import Session
+from bristle.p2p.inbox import Inbox
+from bristle.p2p.limits import Allowance, Limits, Pool
+from bristle.p2p.neighbour import Link, Tally
+from bristle.wire import messages
+from bristle.wire.encoding import decode_head
+from bristle.wire.manifest import decode_manifest
+from bristle.wire.messages import Piece, SignedManifest
+from bristle.wire.refusal import Refusal
+from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
 from world import GROUP, LIAR, OTHER, SEQUENCE, Signed, signed_by
 

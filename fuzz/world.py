@@ -11,11 +11,11 @@ from hashlib import sha512
 
 import numpy as np
 
-from bristle.network.encoding import PLAIN, ZLIB, Head, encode_head
-from bristle.network.group import Group
-from bristle.network.identity import Identity
-from bristle.network.manifest import Manifest, claims_extension, digests_of, encode_manifest
-from bristle.peer.wire_size import Encoding
+from bristle.wire.encoding import PLAIN, ZLIB, Head, encode_head
+from bristle.wire.group import Group
+from bristle.wire.identity import Identity
+from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
+from bristle.wire.sizes import Encoding
 
 GROUP = Group(application="fuzz", backbone="backbone", classes=tuple("abcde"), features=400)
 SEQUENCE = 1 << 40

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bristle.network import Limits
-from bristle.network.endpoint import AT_A_LOOK, NOW_AND_THEN
-from bristle.network.inbox import WAITING
-from bristle.network.membership import MOST_GUESTS
-from bristle.network.places import BARRED_FOR, MOST_BARRED
+from bristle.p2p import Limits
+from bristle.p2p.contacts import BARRED_FOR, MOST_BARRED
+from bristle.p2p.inbox import WAITING
+from bristle.p2p.membership import MOST_GUESTS
+from bristle.p2p.udp import AT_A_LOOK, NOW_AND_THEN
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

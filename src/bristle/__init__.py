@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bristle.apps.simulate import simulate
     from bristle.apps.simulate_parts import TOPOLOGIES
     from bristle.learning.metrics import Evaluation
-    from bristle.network.service import Peer
-    from bristle.network.service_pace import Pace
+    from bristle.peer.pace import Pace
+    from bristle.peer.peer import Peer
     from bristle.rules import Bristle, Context, Decision
 else:
     _WHERE = {
@@ -33,8 +33,8 @@ else:
         "Context": "bristle.rules",
         "Decision": "bristle.rules",
         "Evaluation": "bristle.learning.metrics",
-        "Pace": "bristle.network.service_pace",
-        "Peer": "bristle.network.service",
+        "Pace": "bristle.peer.pace",
+        "Peer": "bristle.peer.peer",
         "Pool": "bristle._core",
         "TOPOLOGIES": "bristle.apps.simulate_parts",
         "simulate": "bristle.apps.simulate",

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from bristle.apps.dashboard_feed import Feed
 from bristle.apps.dashboard_peer import SHOWN, PeerBoard
 from bristle.backbones.backbone import CallableBackbone
-from bristle.network.service import Peer
-from bristle.network.service_pace import Pace
+from bristle.peer.pace import Pace
+from bristle.peer.peer import Peer
 from bristle.report.snapshot import MemberKind, RunState
 
 CLASSES, FEATURES = tuple("abcd"), 12

@@ -10,9 +10,10 @@ import pytest
 
 from bristle import attacks
 from bristle.apps.demo_attackers import Attackers
-from bristle.network import Group, Identity, Limits, Overlay
-from bristle.network.inbox import Received
+from bristle.p2p import Limits, Overlay
+from bristle.p2p.inbox import Received
 from bristle.peer.step import Samples
+from bristle.wire import Group, Identity
 
 GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=20)
 RNG = np.random.default_rng(0)

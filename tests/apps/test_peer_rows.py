@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bristle.apps.peer_rows import RowsFile
-from bristle.network.service_turn import Turn
-from bristle.peer.record import Iteration
+from bristle.peer.record import Iteration, Turn
 from bristle.rules import Decision
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bristle.experiments.traffic import HEAD, WHOLE, bytes_per_iteration
-from bristle.peer.wire_size import head_bytes
+from bristle.wire.sizes import head_bytes
 
 
 def test_head_and_network_have_the_sizes_of_the_paper() -> None:

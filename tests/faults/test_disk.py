@@ -15,10 +15,10 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from bristle.apps.status import get_status
 from bristle.cli import app
-from bristle.peer.grouping import Grouping
 from bristle.peer.status import read_status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import ENDPOINT, STORE, FolderLock, TryAgainError, is_running
+from bristle.wire.group import Grouping
 from fault_peers import Fleet, damage, fill, small_disk, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and mounts are Unix's")]

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
-from bristle.network import Group, Identity, Limits, Overlay
-from bristle.network.addresses import Address
-from bristle.network.node import Node
+from bristle.p2p import Limits, Overlay
+from bristle.p2p.node import Node
+from bristle.wire import Group, Identity
+from bristle.wire.messages import Address
 
 Matrix = NDArray[np.float32]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bristle.network import Limits
-from bristle.network.allowance import ALL_MANIFESTS, LATE, NOTHING, WANTED, Allowance, Pool
+from bristle.p2p import Limits
+from bristle.p2p.limits import ALL_MANIFESTS, LATE, NOTHING, WANTED, Allowance, Pool
 
 LIMITS = Limits(neighbours=32)
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.network import Group, Identity, Overlay, Refusal
-from bristle.network.beacon import decode_beacon, encode_beacon
+from bristle.p2p import Overlay
+from bristle.p2p.beacon import decode_beacon, encode_beacon
+from bristle.wire import Group, Identity, Refusal
 
 GROUP = Group(application="a", backbone="b", classes=("0", "1"), features=8, secret=b"sixteen bytes or more")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.network.budget import Bucket, Budgets
+from bristle.p2p.limits import Bucket, Budgets
 
 times = st.lists(st.tuples(st.floats(0, 0.5), st.floats(0.1, 3)), max_size=60)
 

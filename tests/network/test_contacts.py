@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from bristle.network import Limits
-from bristle.network.contacts import MOST_TRIES, Contacts
+from bristle.p2p import Limits
+from bristle.p2p.contacts import MOST_TRIES, Contacts
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bristle.network import Refusal
-from bristle.network.encoding import PLAIN, ZLIB, Head, decode_head, encode_head, largest_body
-from bristle.peer.wire_size import Encoding, raw_bytes
+from bristle.wire import Refusal
+from bristle.wire.encoding import PLAIN, ZLIB, Head, decode_head, encode_head, largest_body
+from bristle.wire.sizes import Encoding, raw_bytes
 
 ENCODINGS: list[Encoding] = ["float32", "float16", "int8"]
 shapes = arrays.array_shapes(min_dims=2, max_dims=2, max_side=12)

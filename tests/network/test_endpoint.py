@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 from ipv8.messaging.interfaces.endpoint import EndpointClosedException
 
-from bristle.network import Group, Identity, Overlay
-from bristle.network.addresses import Address
-from bristle.network.beacon import Beacon
-from bristle.network.endpoint import UDPSocket
-from bristle.network.refusal import Refusal
-from bristle.network.shield import Welcomed
+from bristle.p2p import Overlay
+from bristle.p2p.beacon import Beacon
+from bristle.p2p.flood_filter import Welcomed
+from bristle.p2p.udp import UDPSocket
+from bristle.wire import Group, Identity
+from bristle.wire.messages import Address
+from bristle.wire.refusal import Refusal
 
 GROUP = Group(application="a", backbone="b", classes=("0", "1"), features=8)
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bristle.network import Group, Identity, Limits, Refusal
-from bristle.network.encoding import PLAIN, ZLIB, decode_head, encode_head, largest_body
-from bristle.network.identity import verify
-from bristle.network.manifest import Extension, Manifest, claims_extension, decode_manifest, encode_manifest, is_signed
-from bristle.network.messages import (
+from bristle.p2p import Limits
+from bristle.wire import Group, Identity, Refusal
+from bristle.wire.encoding import PLAIN, ZLIB, decode_head, encode_head, largest_body
+from bristle.wire.identity import verify
+from bristle.wire.manifest import Extension, Manifest, claims_extension, decode_manifest, encode_manifest, is_signed
+from bristle.wire.messages import (
     MOST_UNITS,
     STOP,
     Acknowledgement,
@@ -25,7 +26,7 @@ from bristle.network.messages import (
     decode,
     encode,
 )
-from bristle.peer.wire_size import Encoding
+from bristle.wire.sizes import Encoding
 
 IDENTITY = Identity.generate()
 GROUP = Group(application="a", backbone="b", classes=tuple("0123456789"), features=80)

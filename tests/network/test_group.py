@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bristle.network import Group
-from bristle.network.group import _digest
+from bristle.wire import Group
+from bristle.wire.group import _digest
 
 
 @pytest.mark.parametrize(

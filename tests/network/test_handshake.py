@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.network import Group, Identity, Refusal
-from bristle.network.handshake import (
+from bristle.wire import Group, Identity, Refusal
+from bristle.wire.handshake import (
     PREFIX_BYTES,
     Caller,
     Cookie,
@@ -23,7 +23,7 @@ from bristle.network.handshake import (
     is_handshake,
     prefix_of,
 )
-from bristle.network.session import Session
+from bristle.wire.session import Session
 
 GROUP = Group(application="a", backbone="b", classes=("0", "1"), features=8)
 HERE = ("192.0.2.1", 5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.network.http_input import MAX_SAMPLES, parse
+from bristle.peer.http import MAX_SAMPLES, parse
 
 
 def test_images_and_features_are_told_apart() -> None:

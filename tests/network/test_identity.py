@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bristle.network import Identity
-from bristle.network.identity import key_id_of, verify
+from bristle.wire import Identity
+from bristle.wire.identity import key_id_of, verify
 
 
 def test_a_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:

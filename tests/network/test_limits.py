@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bristle.network import Limits
+from bristle.p2p import Limits
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.network import Group, Identity, Refusal
-from bristle.network.manifest import (
+from bristle.wire import Group, Identity, Refusal
+from bristle.wire.manifest import (
     Extension,
     Manifest,
     claims_extension,
@@ -19,7 +19,7 @@ from bristle.network.manifest import (
     is_signed,
     sequence_of,
 )
-from bristle.peer.wire_size import claims_bytes, manifest_bytes
+from bristle.wire.sizes import claims_bytes, manifest_bytes
 
 IDENTITY = Identity.generate()
 GROUP = Group(application="a", backbone="b", classes=tuple("0123456789"), features=80)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bristle.network import Group, Identity, Limits, Refusal, handshake
-from bristle.network.handshake import Caller, Cookie
-from bristle.network.membership import MOST_GUESTS
+from bristle.p2p import Limits
+from bristle.p2p.membership import MOST_GUESTS
+from bristle.wire import Group, Identity, Refusal, handshake
+from bristle.wire.handshake import Caller, Cookie
 
 if TYPE_CHECKING:
     from tests.network.conftest import VirtualNetwork

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.network import Refusal
-from bristle.network.addresses import decode_address, encode_address, is_loopback, may_hand_on
-from bristle.network.messages import (
+from bristle.wire import Refusal
+from bristle.wire.messages import (
     MOST_PEERS,
     Acknowledgement,
     Leave,
@@ -15,9 +14,13 @@ from bristle.network.messages import (
     Piece,
     SignedManifest,
     decode,
+    decode_address,
     encode,
+    encode_address,
+    is_loopback,
+    may_hand_on,
 )
-from bristle.peer.wire_size import ACKNOWLEDGEMENT, ENVELOPE, PIECE_HEADER
+from bristle.wire.sizes import ACKNOWLEDGEMENT, ENVELOPE, PIECE_HEADER
 
 u64, u32, u16 = (st.integers(0, 2**bits - 1) for bits in (64, 32, 16))
 addresses = st.tuples(st.ip_addresses().map(str), u16)

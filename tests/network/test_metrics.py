@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from bristle.network.metrics import render
+from bristle.peer.http import render
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.status import ClassCount, Neighbour, Status
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bristle.network import Group, Identity, Limits, Refusal
-from bristle.peer.wire_size import head_bytes
+from bristle.p2p import Limits
+from bristle.wire import Group, Identity, Refusal
+from bristle.wire.sizes import head_bytes
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix, VirtualNetwork

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bristle.network import Group, Limits, Refusal
-from bristle.network import messages as wire
-from bristle.network.manifest import Manifest, encode_manifest
-from bristle.network.messages import Peers, Piece, SignedManifest
-from bristle.network.neighbour import Call, Link
-from bristle.network.node import Node
-from bristle.peer.wire_size import piece_bytes
+from bristle.p2p import Limits
+from bristle.p2p.neighbour import Call, Link
+from bristle.p2p.node import Node
+from bristle.wire import Group, Refusal
+from bristle.wire import messages as wire
+from bristle.wire.manifest import Manifest, encode_manifest
+from bristle.wire.messages import Peers, Piece, SignedManifest
+from bristle.wire.sizes import piece_bytes
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

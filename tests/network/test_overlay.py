@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bristle.network import Group, Identity, Limits, Overlay
+from bristle.p2p import Limits, Overlay
+from bristle.wire import Group, Identity
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix, RealNetwork
@@ -282,6 +283,6 @@ def test_mistakes_are_named(group: Group, options: dict[str, Any], complaint: st
 
 
 def test_importing_the_network_loads_no_web_server() -> None:
-    code = "import sys, bristle.network; print([name for name in ('aiohttp', 'ipv8.REST') if name in sys.modules])"
+    code = "import sys, bristle.p2p; print([name for name in ('aiohttp', 'ipv8.REST') if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

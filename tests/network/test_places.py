@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 
-from bristle.network import Limits
-from bristle.network.addresses import Address, network_of
-from bristle.network.allowance import Allowance
-from bristle.network.contacts import Contacts
-from bristle.network.neighbour import Link
-from bristle.network.places import BARRED_FOR, MOST_BARRED, Places
-from bristle.network.session import Session
+from bristle.p2p import Limits
+from bristle.p2p.contacts import BARRED_FOR, MOST_BARRED, Contacts, Places
+from bristle.p2p.limits import Allowance
+from bristle.p2p.neighbour import Link
+from bristle.wire.messages import Address, network_of
+from bristle.wire.session import Session
 
 LIMITS = Limits(neighbours=8)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.network import Refusal
-from bristle.network.session import _WINDOW, Session, session_id_of
-from bristle.peer.wire_size import SEAL
+from bristle.wire import Refusal
+from bristle.wire.session import _WINDOW, Session, session_id_of
+from bristle.wire.sizes import SEAL
 
 
 def sessions(secret: bytes = bytes(32)) -> tuple[Session, Session]:

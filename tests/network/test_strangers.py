@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bristle.network.strangers import Strangers
+from bristle.p2p.limits import Strangers
 
 RATE = 10.0
 

@@ -8,10 +8,9 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bristle.network.manifest import Manifest, digests_of
-from bristle.network.messages import MOST_UNITS, STOP, Acknowledgement, Piece, SignedManifest, decode, encode
-from bristle.network.receiving import MOST_ORPHANS, Incoming
-from bristle.network.sending import LARGEST_WINDOW, SMALLEST_WINDOW, Outgoing, Path
+from bristle.p2p.transfer import LARGEST_WINDOW, MOST_ORPHANS, SMALLEST_WINDOW, Incoming, Outgoing, Path
+from bristle.wire.manifest import Manifest, digests_of
+from bristle.wire.messages import MOST_UNITS, STOP, Acknowledgement, Piece, SignedManifest, decode, encode
 
 
 def manifest_for(body: bytes) -> Manifest:

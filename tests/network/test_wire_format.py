@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bristle.network import Group, Identity, Refusal
-from bristle.network.beacon import encode_beacon
-from bristle.network.handshake import Caller, Join, answer_join, decode, encode_cookie
-from bristle.peer.wire_size import Encoding, head_bytes, raw_bytes
+from bristle.p2p.beacon import encode_beacon
+from bristle.wire import Group, Identity, Refusal
+from bristle.wire.handshake import Caller, Join, answer_join, decode, encode_cookie
+from bristle.wire.sizes import Encoding, head_bytes, raw_bytes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text(encoding="utf-8")
 GROUP = Group(application="a", backbone="b", classes=("0", "1"), features=8)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.peer.budget import DAY, HOUR, ByteBudget, CpuShare
+from bristle.peer.caps import DAY, HOUR, ByteBudget, CpuShare
 
 
 class Clock:

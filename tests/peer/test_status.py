@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bristle.learning.optimiser import HeadState
-from bristle.peer.grouping import Grouping
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.status import ClassCount, Status, read_status
 from bristle.peer.step import PeerState
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import STORE, StoreError
+from bristle.wire.group import Grouping
 
 GROUP = Grouping(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
 IDENTITY = "01" * 20

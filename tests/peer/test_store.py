@@ -17,11 +17,11 @@ import pytest
 
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
-from bristle.peer.grouping import Grouping
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.step import PeerState
 from bristle.peer.store import KEPT_DECISIONS, PeerStore
 from bristle.peer.store_files import FolderLock, StoreError, is_running
+from bristle.wire.group import Grouping
 
 GROUP = Grouping(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
 RNG = np.random.default_rng(0)

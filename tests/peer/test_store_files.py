@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bristle.peer.store_damage import told_if_damaged
-from bristle.peer.store_files import StoreError, TryAgainError
-from bristle.peer.store_log import is_cut_short, log_of, look_at_log
+from bristle.peer.store_files import StoreError, TryAgainError, is_cut_short, log_of, look_at_log, told_if_damaged
 
 
 def test_a_store_without_a_log_has_lost_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bristle.peer.wire_size import (
+from bristle.wire.sizes import (
     DATAGRAM,
     LARGEST_DATAGRAM,
     Encoding,

@@ -5,8 +5,8 @@ import pytest
 
 from bristle import attacks, rules
 from bristle.learning.metrics import f1_scores
-from bristle.peer.wire_size import head_bytes
 from bristle.simulation import FeatureData, Scenario, World, measure
+from bristle.wire.sizes import head_bytes
 
 
 def test_measurements_agree_with_plain_counting(data: FeatureData) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bristle import attacks, rules
 from bristle._core import to_numpy
 from bristle.learning.baselines import accuracy_on
-from bristle.peer.wire_size import head_bytes
 from bristle.simulation import (
     Asynchrony,
     Edges,
@@ -26,6 +25,7 @@ from bristle.simulation import (
     Topology,
     World,
 )
+from bristle.wire.sizes import head_bytes
 
 CLASSES, FEATURES = 6, 24
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from bristle.apps.dashboard_feed import Feed
-from bristle.network.http_input import names_this_machine
+from bristle.peer.http import names_this_machine
 from bristle.report.live_page import live_page
 
 Address = tuple[str, int]

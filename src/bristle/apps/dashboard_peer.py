@@ -11,8 +11,8 @@ import numpy as np
 
 from bristle._core import to_numpy
 from bristle.apps.dashboard_feed import Feed
-from bristle.network.service import Peer
-from bristle.network.service_turn import Turn
+from bristle.peer.peer import Peer
+from bristle.peer.record import Turn
 from bristle.peer.store import KEPT_DECISIONS
 from bristle.report.snapshot import MOST_POINTS, Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from bristle._core import to_numpy
 from bristle.apps.dashboard_feed import Feed
 from bristle.learning.baselines import accuracy_on, train_oracle
-from bristle.peer.wire_size import head_bytes
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario
@@ -19,6 +18,7 @@ from bristle.simulation.measurement import Measurement
 from bristle.simulation.population import Population, populate
 from bristle.simulation.results import Row, attack_name, rule_name
 from bristle.simulation.world import Round
+from bristle.wire.sizes import head_bytes
 
 Integers = npt.NDArray[np.int64]
 

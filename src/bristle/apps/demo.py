@@ -16,10 +16,10 @@ from bristle.attacks import Knowledge
 from bristle.backbones.backbone import Backbone, bundled
 from bristle.data import Dataset, mnist
 from bristle.learning.baselines import accuracy_on, train_oracle
-from bristle.peer.wire_size import Encoding
 from bristle.simulation import FeatureData, Scenario, World, prepare
 from bristle.simulation.running import Watch
 from bristle.simulation.running import run as simulate
+from bristle.wire.sizes import Encoding
 
 Row = dict[str, Any]
 

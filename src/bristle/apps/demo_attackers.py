@@ -13,9 +13,10 @@ from bristle._core import keyed_uniforms
 from bristle.attacks import Attack, Knowledge, View
 from bristle.learning.optimiser import HeadState
 from bristle.learning.training import train_step
-from bristle.network import Group, Identity, Limits, Overlay
+from bristle.p2p import Limits, Overlay
 from bristle.peer.step import Samples
-from bristle.peer.wire_size import Encoding
+from bristle.wire import Group, Identity
+from bristle.wire.sizes import Encoding
 
 Address = tuple[str, int]
 _BATCHES, _CRAFT = 0, 2

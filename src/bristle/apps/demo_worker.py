@@ -20,14 +20,15 @@ from bristle.apps.demo_attackers import Attackers
 from bristle.apps.demo_events import Address, Command, Connected, Failed, Finished, Listening, Met, Step
 from bristle.apps.demo_relay import Relay
 from bristle.learning.samples import Samples as Held
-from bristle.network import Group, Identity, Limits
-from bristle.network.service_pace import Pace
-from bristle.network.service_turn import Turn
-from bristle.peer.grouping import Grouping
+from bristle.p2p import Limits
+from bristle.peer.pace import Pace
+from bristle.peer.record import Turn
 from bristle.peer.step import Samples
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import IDENTITY, STORE, make_private
 from bristle.simulation.population import Population, populate
+from bristle.wire import Group, Identity
+from bristle.wire.group import Grouping
 
 MEETING = 20.0
 """Seconds that all have to find each other; then they learn with whom they have found."""

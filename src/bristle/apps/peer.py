@@ -22,8 +22,8 @@ from bristle.apps.peer_options import (
 )
 from bristle.apps.peer_rows import RowsFile
 from bristle.backbones.backbone import Backbone
-from bristle.network.service import Peer
-from bristle.network.service_turn import Turn
+from bristle.peer.peer import Peer
+from bristle.peer.record import Turn
 
 LOG = logging.getLogger("bristle.peer")
 
@@ -96,7 +96,7 @@ async def _serve(
             LOG.info("data", extra={"details": {"samples": len(data.labels), "new": added}})
         if http is not None:
             # Not at the top: it takes as long to load as all the rest, and a peer may do without.
-            from bristle.network.http import HttpEndpoint  # noqa: PLC0415
+            from bristle.peer.http import HttpEndpoint  # noqa: PLC0415
 
             endpoint = await exits.enter_async_context(HttpEndpoint(peer, host=http[0], port=http[1]))
             LOG.info("http", extra={"details": {"address": "{}:{}".format(*endpoint.address)}})

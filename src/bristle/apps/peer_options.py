@@ -12,10 +12,10 @@ from bristle import rules
 from bristle._core import registry as bring_your_own
 from bristle.apps.peer_data import PeerData, prepare
 from bristle.backbones.backbone import Backbone, CallableBackbone, OnnxBackbone, bundled
-from bristle.network.service_pace import Pace
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
-from bristle.peer.wire_size import Encoding
+from bristle.peer.pace import Pace
 from bristle.rules import Rule
+from bristle.wire.sizes import Encoding
 
 Address = tuple[str, int]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bristle.network.service_turn import Turn
+from bristle.peer.record import Turn
 
 LOG = logging.getLogger("bristle.peer")
 _BLOCK = 2**16

@@ -13,10 +13,10 @@ from bristle._core.rng import Stream, draw
 from bristle.data import mnist
 from bristle.learning.optimiser import HeadState
 from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
-from bristle.peer.wire_size import head_bytes
 from bristle.rules import Context
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.population import populate
+from bristle.wire.sizes import head_bytes
 
 Row = dict[str, Any]
 TEST_SAMPLES = 2000

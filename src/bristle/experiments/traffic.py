@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bristle.learning.whole_network import ConvolutionalNetwork
-from bristle.peer.wire_size import head_bytes
+from bristle.wire.sizes import head_bytes
 
 HEAD = (10, 800)
 WHOLE = (1, ConvolutionalNetwork().parameters)

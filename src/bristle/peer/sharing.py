@@ -1,4 +1,4 @@
-"""What leaves a peer of its head: all of it, unless it is to reveal less."""
+"""What a peer publishes of its head."""
 
 from __future__ import annotations
 

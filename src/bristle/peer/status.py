@@ -1,4 +1,4 @@
-"""What can be told about a peer, running or not."""
+"""The status of a peer, running or not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bristle.peer.grouping import Grouping
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.store import read_decisions
-from bristle.peer.store_damage import check_version
-from bristle.peer.store_files import STORE, StoreError
+from bristle.peer.store_files import STORE, StoreError, check_version
+from bristle.wire.group import Grouping
 
 RECENT = 50
 """How many iterations back one looks for the last that heard somebody, or measured the accuracy."""

@@ -21,12 +21,25 @@ import numpy as np
 
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
-from bristle.peer.grouping import Grouping
 from bristle.peer.record import Iteration
 from bristle.peer.step import PeerState
-from bristle.peer.store_damage import APPLICATION, VERSION, check_version, check_whole, checked, seal, told_if_damaged
-from bristle.peer.store_files import StoreError, TryAgainError, free_name
-from bristle.peer.store_log import Log, is_cut_short, log_of, look_at_log
+from bristle.peer.store_files import (
+    APPLICATION,
+    VERSION,
+    Log,
+    StoreError,
+    TryAgainError,
+    check_version,
+    check_whole,
+    checked,
+    free_name,
+    is_cut_short,
+    log_of,
+    look_at_log,
+    seal,
+    told_if_damaged,
+)
+from bristle.wire.group import Grouping
 
 KEPT_DECISIONS = 500
 

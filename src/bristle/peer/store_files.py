@@ -1,10 +1,17 @@
-"""The files around a peer's store: who has it, and where a damaged one goes."""
+"""Files around a peer's store: locks, damage checks and the write-ahead log."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
+from typing import Any
 
 STORE = "peer.sqlite"
 LOCK = "running.lock"
@@ -90,3 +97,150 @@ def move_aside(path: Path) -> Path:
         if beside.exists():
             os.replace(beside, aside.with_name(aside.name + suffix))
     return aside
+
+
+VERSION = 2
+APPLICATION = 0x42525354  # "BRST": tells our files from others
+
+_NO_ACCESS = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH}
+_NOT_NOW = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM}
+
+
+def seal(*values: int | str | bytes) -> int:
+    """Return the CRC-32 of a row: of each value's length and bytes."""
+    checksum = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else str(value).encode()
+        checksum = zlib.crc32(data, zlib.crc32(len(data).to_bytes(8, "little"), checksum))
+    return checksum
+
+
+def checked(row: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    """Return a row without its last column, which is its checksum."""
+    *values, checksum = row
+    if seal(*values) != checksum:
+        raise sqlite3.DatabaseError(f"{what} has a wrong checksum")
+    return tuple(values)
+
+
+def check_version(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not ours, or that a later version wrote."""
+    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise StoreError(f"{path} is a database, but not one of Bristle's: give the peer another folder")
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        raise StoreError(
+            f"{path} has version {version}, and this Bristle reads version {VERSION}: "
+            "install the Bristle that wrote it, or give the peer another folder"
+        )
+
+
+def check_whole(database: sqlite3.Connection) -> None:
+    """Check SQLite's own structures, and every row that is not checked when it is read."""
+    found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(" ".join(found.split()))
+    for what, columns, table in (
+        ("its first page", "identity, grouping", "about"),
+        ("a decision", "iteration, record", "decisions"),
+        ("a counter", "name, value", "counters"),
+        ("what was spent", "period, bytes", "spending"),
+    ):
+        for row in database.execute(f"SELECT {columns}, checksum FROM {table}"):
+            checked(row, what)
+
+
+@contextmanager
+def told_if_damaged(path: Path) -> Iterator[None]:
+    """Move a damaged file aside and say so. One that is only busy or unreadable stays where it is."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, StoreError):
+            raise
+        if (kind := _not_damaged(error)) is not None:
+            raise kind(f"{path} cannot be opened: {error}; check its folder's permissions and free space") from error
+        aside = move_aside(path)
+        raise StoreError(
+            f"{path} is damaged ({error}) and was moved to {aside.name}; start again to begin anew with the same "
+            "identity, or put a backup in its place"
+        ) from error
+
+
+def _not_damaged(error: Exception) -> type[StoreError] | None:
+    """Return the kind of error where it is the machine that does not let us, and not the file that is damaged."""
+    if isinstance(error, OSError):
+        return TryAgainError if error.errno in (ENOSPC, EDQUOT) else StoreError
+    if not isinstance(error, sqlite3.OperationalError):
+        return None
+    code = vars(error).get("sqlite_errorcode", 0) & 0xFF  # Python's own errors have none.
+    return TryAgainError if code in _NOT_NOW else StoreError if code in _NO_ACCESS else None
+
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+_MAGIC = (0x377F0682, 0x377F0683)
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a log's headers say, before SQLite opens it.
+
+    Parameters
+    ----------
+    headed : bool
+        Whether its first bytes are those of a log.
+    commits : tuple of int
+        Frames, from 1, that end a transaction of this log.
+    """
+
+    headed: bool
+    commits: tuple[int, ...]
+
+
+def log_of(store: Path) -> Path:
+    """Return where SQLite keeps the log of a store."""
+    return store.with_name(store.name + "-wal")
+
+
+def look_at_log(store: Path) -> Log | None:
+    """Read the headers of a store's log; None where there is none, or nothing in it."""
+    try:
+        with log_of(store).open("rb") as file:
+            header = file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                return None
+            magic, _, page, _, *salts, first, second = _HEADER.unpack(header)
+            if magic not in _MAGIC or (first, second) != _checksum(header[:24], "<" if magic == _MAGIC[0] else ">"):
+                return Log(False, ())
+            size, commits, number = os.fstat(file.fileno()).st_size, list[int](), 0
+            while _HEADER.size + (number + 1) * (_FRAME.size + page) <= size:
+                file.seek(_HEADER.size + number * (_FRAME.size + page))
+                number += 1
+                _, pages, *theirs, _, _ = _FRAME.unpack(file.read(_FRAME.size))
+                if pages and theirs == salts:
+                    commits.append(number)
+            return Log(True, tuple(commits))
+    except FileNotFoundError:
+        return None
+
+
+def is_cut_short(log: Log | None, database: sqlite3.Connection) -> bool:
+    """Tell whether transactions that are in a log were not among what SQLite could read of it."""
+    if log is None:
+        return False
+    if not log.headed:
+        return True
+    # The second figure is how many frames of the log are sound.
+    _, sound, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return any(commit > max(sound, 0) for commit in log.commits)
+
+
+def _checksum(data: bytes, order: str) -> tuple[int, int]:
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    first = second = 0
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & _MASK
+        second = (second + odd + first) & _MASK
+    return first, second

@@ -16,7 +16,6 @@ from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState, paces
 from bristle.learning.training import Batch, head_step, mean_shift, trained_classes
 from bristle.peer.step import Samples
-from bristle.peer.wire_size import head_bytes
 from bristle.rules import Bristle, FedAvg, Local
 from bristle.rules.call import Task
 from bristle.simulation.device import free_bytes
@@ -31,6 +30,7 @@ from bristle.simulation.sparse_inbox import SparseInbox, TableRows
 from bristle.simulation.suitability import heard_by_each, one_list, suits
 from bristle.simulation.topology import Integers
 from bristle.simulation.workers import Territory, Workers
+from bristle.wire.sizes import head_bytes
 
 # Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
 CAPTURED = (Bristle, FedAvg, Local)

@@ -15,7 +15,6 @@ from bristle.learning.baselines import accuracy_on
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState
 from bristle.peer.step import PeerState, Samples, step
-from bristle.peer.wire_size import head_bytes
 from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, Scene
 from bristle.simulation.asynchrony import Schedule
@@ -28,6 +27,7 @@ from bristle.simulation.publishing import published
 from bristle.simulation.rows_of import SPARSE, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers
+from bristle.wire.sizes import head_bytes
 
 CHUNK_BYTES = 64 << 20
 """What the heads that a chunk of receivers hears may take, where each hears few of all."""

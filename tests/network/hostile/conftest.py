@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bristle.network import Group, Identity, handshake, messages
-from bristle.network.addresses import Address
-from bristle.network.encoding import encode_head
-from bristle.network.handshake import Caller, Cookie, Welcome
-from bristle.network.manifest import encode_manifest
-from bristle.network.session import SEALED, Session
+from bristle.wire import Group, Identity, handshake, messages
+from bristle.wire.encoding import encode_head
+from bristle.wire.handshake import Caller, Cookie, Welcome
+from bristle.wire.manifest import encode_manifest
+from bristle.wire.messages import Address
+from bristle.wire.session import SEALED, Session
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 

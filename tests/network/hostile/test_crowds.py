@@ -6,7 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from bristle.network import Group, Limits
+from bristle.p2p import Limits
+from bristle.wire import Group
 
 if TYPE_CHECKING:
     from tests.network.conftest import RealNetwork

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bristle.network import Group, Limits, handshake, messages
-from bristle.network.session import SEALED
+from bristle.p2p import Limits
+from bristle.wire import Group, handshake, messages
+from bristle.wire.session import SEALED
 
 if TYPE_CHECKING:
     from tests.network.conftest import RealNetwork
@@ -178,7 +179,7 @@ def test_a_shield_lets_through_what_it_should(
     attackers: Attackers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bristle.network.endpoint.SHIELDED", 600.0)  # Until it is lowered here.
+    monkeypatch.setattr("bristle.p2p.udp.SHIELDED", 600.0)  # Until it is lowered here.
 
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)

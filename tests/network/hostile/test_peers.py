@@ -11,8 +11,8 @@ import numpy as np
 
 from bristle import Peer
 from bristle.backbones.backbone import bundled
-from bristle.network import Group, messages
-from bristle.network.service_pace import Pace
+from bristle.peer.pace import Pace
+from bristle.wire import Group, messages
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix

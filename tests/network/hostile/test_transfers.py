@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bristle.network import Group, Limits, messages
+from bristle.p2p import Limits
+from bristle.wire import Group, messages
 
 if TYPE_CHECKING:
     from tests.network.conftest import Matrix, RealNetwork

@@ -13,8 +13,8 @@ import pytest
 from bristle.backbones.backbone import Backbone, bundled
 from bristle.backbones.features import extract
 from bristle.data import load
-from bristle.network.service import Peer
-from bristle.network.service_pace import Pace
+from bristle.peer.pace import Pace
+from bristle.peer.peer import Peer
 
 DIGITS = tuple(str(digit) for digit in range(10))
 

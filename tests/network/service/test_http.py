@@ -11,8 +11,7 @@ import aiohttp
 import pytest
 
 from bristle import Peer
-from bristle.network.http import HttpEndpoint
-from bristle.network.http_input import MAX_BODY
+from bristle.peer.http import MAX_BODY, HttpEndpoint
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bristle import Peer
-from bristle.network.http import HttpEndpoint
+from bristle.peer.http import HttpEndpoint
 
 REQUESTS = 150
 BODY = b'{"features": [[1, 2]], "labels": [0]}'

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bristle import Peer
-from bristle.network.service_pace import Pace
-from bristle.network.service_turn import Turn
+from bristle.peer.pace import Pace
+from bristle.peer.record import Turn
 from bristle.peer.store_files import TryAgainError
 
 MakePeer = Callable[..., Peer]

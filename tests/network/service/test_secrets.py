@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from bristle import Peer
-from bristle.network.http import HttpEndpoint
-from bristle.network.service_pace import Pace
+from bristle.peer.http import HttpEndpoint
+from bristle.peer.pace import Pace
 
 SECRET = b"a secret of the group, 32 bytes."
 

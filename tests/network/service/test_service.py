@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from bristle import Peer, rules
-from bristle.network import Group, Identity, Overlay
-from bristle.network.service_pace import Pace
-from bristle.network.service_turn import Turn
+from bristle.p2p import Overlay
+from bristle.peer.pace import Pace
+from bristle.peer.record import Turn
 from bristle.peer.store_files import StoreError, is_running
+from bristle.wire import Group, Identity
 
 MakePeer = Callable[..., Peer]
 

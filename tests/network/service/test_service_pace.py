@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from bristle.network.service_pace import Pace, Rhythm
+from bristle.peer.pace import Pace, Rhythm
 
 
 async def at_once() -> None:

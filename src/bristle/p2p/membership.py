@@ -1,0 +1,293 @@
+"""Who the neighbours are: calls, handshakes, sessions, signs of life, and addresses handed on. No sockets, no clock."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+
+from bristle.p2p.contacts import Contacts, Places
+from bristle.p2p.flood_filter import Welcomed
+from bristle.p2p.limits import Allowance, Limits, Strangers
+from bristle.p2p.neighbour import Call, Guest, Link, Tally
+from bristle.p2p.transfer import Path
+from bristle.wire import handshake
+from bristle.wire.group import Group
+from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome
+from bristle.wire.identity import Identity, key_id_of
+from bristle.wire.messages import MOST_PEERS, Address, Leave, Peers, encode, may_hand_on
+from bristle.wire.refusal import Refusal
+from bristle.wire.session import SESSION_ID_BYTES, Session
+
+ANSWER_WITHIN = 2.5
+"""Seconds that a handshake may take."""
+
+MOST_GUESTS = 64
+MOST_HOSTS = 512
+FEW_PEERS = 4
+"""Addresses in each sign of life; at the start of a session there are as many as fit."""
+
+_AGAIN = 0.5
+"""Seconds until something is said again that there was no answer to."""
+
+
+class Membership:
+    """Neighbours, and how peers become and stay them.
+
+    Parameters
+    ----------
+    identity, group, limits, tally
+        Who we are, whom we belong to, how much is too much, where to count.
+    send : callable
+        Sends a datagram to an address.
+    rng : Random
+        For samples and jitter; nothing secret.
+    entropy : callable
+        Returns so many bytes that nobody can guess.
+    seen : callable
+        Returns the newest sequence that came from a key id.
+    joined : callable
+        Is told of every neighbour who is new, or has begun anew.
+    left : callable
+        Is told of every neighbour who is let go.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        group: Group,
+        limits: Limits,
+        tally: Tally,
+        send: Callable[[Address, bytes], None],
+        rng: random.Random,
+        entropy: Callable[[int], bytes],
+        seen: Callable[[bytes], int],
+        joined: Callable[[Link, float], None],
+        left: Callable[[Link], None],
+    ) -> None:
+        self._identity, self._group, self._limits, self._tally = identity, group, limits, tally
+        self._send, self._rng, self._entropy = send, rng, entropy
+        self._seen, self._joined, self._left = seen, joined, left
+        self.contacts = Contacts(limits, rng)
+        self.links: dict[bytes, Link] = {}
+        self.places = Places(limits, self.links, self.contacts, rng)
+        self._strangers = Strangers(limits.handshake_rate)
+        self.sessions: dict[bytes, Link | Guest] = {}
+        self._guests: OrderedDict[bytes, Guest] = OrderedDict()
+        self._calls: dict[bytes, Call] = {}
+        self._cookies = CookieJar(entropy(32))
+
+    def welcomed(self) -> Welcomed:
+        """Return what is let through in a flood: open sessions, and handshakes of those we know or are calling."""
+        known = [link.address for link in self.links.values()] + [call.address for call in self._calls.values()]
+        hosts = {address[0] for address in (*known, *self.contacts.named)}
+        return Welcomed(handshake.prefix_of(self._group), tuple(self.sessions), tuple(hosts)[:MOST_HOSTS])
+
+    # Calls and handshakes
+
+    def call(self, address: Address, now: float) -> None:
+        """Say hello, unless that has just been done."""
+        if any(call.address == address for call in self._calls.values()):
+            return
+        nonce = self._entropy(handshake.NONCE_BYTES)
+        caller = Caller(self._identity, self._group, nonce=nonce, session_id=self._new_session_id())
+        call = self._calls[nonce] = Call(caller, address, now)
+        self._say(call, caller.hello(), now)
+
+    def _say(self, call: Call, datagram: bytes, now: float) -> None:
+        """Say something that is said again while there is no answer."""
+        call.said, call.again = datagram, now + _AGAIN
+        self._send(call.address, datagram)
+
+    def receive(self, address: Address, datagram: bytes, now: float) -> None:
+        """Take a handshake datagram of the group. Joins are many times as dear as the rest, and need a cookie."""
+        if handshake.is_request(datagram) and not self._strangers.admit(address, now):
+            self._tally.refuse(Refusal.OVER_BUDGET)
+            return
+        cookie = handshake.cookie_of(datagram, self._group)
+        if cookie is not None and not self._cookies.accepts(cookie, address, now):
+            self._tally.refuse(Refusal.STALE_COOKIE)
+            return
+        message = handshake.decode(datagram, self._group)
+        match message:
+            case Refusal():
+                self._tally.refuse(message)
+            case Hello():
+                cookie = self._cookies.make(address, now)
+                self._send(address, handshake.encode_cookie(self._group, message.nonce, cookie))
+            case Cookie():
+                call = self._calls.get(message.nonce)
+                if call is None or call.address != address:
+                    self._tally.refuse(Refusal.UNKNOWN_SESSION)
+                else:
+                    call.joined = now
+                    self._say(call, call.caller.join(message.cookie, alone=not self.links), now)
+            case Join():
+                self._on_join(message, address, now)
+            case Welcome():
+                self._on_welcome(message, address, now)
+
+    def _on_join(self, join: Join, address: Address, now: float) -> None:
+        full = not self.places.room_for(key_id_of(join.key), address)
+        if not self._strangers.may_join(address, now, full=full):
+            self._tally.refuse(Refusal.OVER_BUDGET)
+            return
+        if join.key == self._identity.key:  # We called ourselves.
+            self.contacts.forget(address)
+            return
+        if self.places.barred(key_id_of(join.key), now):
+            self._tally.refuse(Refusal.BARRED)
+            return
+        refusal = handshake.check_join(join, self._group)
+        if refusal is not None:
+            self._tally.refuse(refusal)
+            return
+        if full and join.alone and (other := self.places.mercy(address, now)) is not None:
+            self.send_away(other, now)
+            full = False
+        answer = handshake.answer_join(join, self._identity, self._group, session_id=self._new_session_id(), full=full)
+        if isinstance(answer, Refusal):
+            self._tally.refuse(answer)
+            return
+        session, welcome = answer
+        self._admit(Guest(session, join.key, address, full, caller=False, began=now))
+        self._send(address, welcome)
+
+    def _on_welcome(self, welcome: Welcome, address: Address, now: float) -> None:
+        call = self._calls.get(welcome.nonce)
+        if call is None or call.address != address:
+            self._tally.refuse(Refusal.UNKNOWN_SESSION)
+            return
+        del self._calls[welcome.nonce]  # One signature is checked for each call, and no more.
+        session = call.caller.finish(welcome)
+        if isinstance(session, Refusal):
+            self._tally.refuse(session)
+        elif welcome.key == self._identity.key:
+            self.contacts.forget(address)
+        elif self.places.barred(key_id_of(welcome.key), now):
+            self._tally.refuse(Refusal.BARRED)
+        elif welcome.full or not self.places.room_for(key_id_of(welcome.key), address):
+            self.contacts.full(address, now)
+            self._admit(Guest(session, welcome.key, address, True, caller=True, began=now))
+            self._send(address, session.seal(encode(self._word(key_id_of(welcome.key), address, MOST_PEERS))))
+        else:
+            self._establish(session, welcome.key, address, now, now - call.joined)
+
+    def _admit(self, guest: Guest) -> None:
+        self._guests[guest.session.local] = guest
+        self.sessions[guest.session.local] = guest
+        if len(self._guests) > MOST_GUESTS:
+            self._dismiss(next(iter(self._guests.values())))
+
+    def _dismiss(self, guest: Guest) -> None:
+        self._guests.pop(guest.session.local, None)
+        if self.sessions.get(guest.session.local) is guest:
+            del self.sessions[guest.session.local]
+
+    def _new_session_id(self) -> bytes:
+        while (session_id := self._entropy(SESSION_ID_BYTES)) in self.sessions:
+            pass
+        return session_id
+
+    # Neighbours
+
+    def confirm(self, guest: Guest, message: object, now: float) -> Link | None:
+        """Make a neighbour of a guest who has shown that it holds the session's keys, if there is room."""
+        self._dismiss(guest)
+        key_id = key_id_of(guest.key)
+        room = not guest.full and self.places.room_for(key_id, guest.address)
+        if room and (key_id in self.links or self.places.admits(guest.address, now)):
+            return self._establish(guest.session, guest.key, guest.address, now, now - guest.began)
+        if isinstance(message, Peers):
+            self.learn(message, key_id, guest.address, now)
+        if not guest.caller:
+            self._tally.refuse(Refusal.FULL)
+            word = self._word(key_id, guest.address, MOST_PEERS)
+            self._send(guest.address, guest.session.seal(encode(word)))
+        return None
+
+    def _establish(self, session: Session, key: bytes, address: Address, now: float, delay: float) -> Link:
+        key_id = key_id_of(key)
+        link = self.links.get(key_id)
+        if link is None:
+            if self.places.full and (other := self.places.giving_way_to(address)) is not None:
+                self.send_away(other, now)
+            link = self.links[key_id] = Link(
+                key, key_id, address, session, Allowance(self._limits), now, now, path=Path(delay)
+            )
+        else:
+            # The last session stays open for what is still under way in it.
+            if link.previous is not None:
+                self.sessions.pop(link.previous.local, None)
+            link.previous, link.session = link.session, session
+            if link.address != address:
+                self.contacts.lost(link.address, now)
+        link.address, link.last_heard, link.next_word = address, now, now + _AGAIN
+        self.sessions[session.local] = link
+        self.contacts.connected(address, key_id, now)
+        self._send(address, session.seal(encode(self._word(key_id, address, MOST_PEERS))))
+        self._joined(link, now)
+        return link
+
+    def send_away(self, link: Link, now: float) -> None:
+        """Let a neighbour go, and tell it so."""
+        self._send(link.address, link.session.seal(encode(Leave())))
+        self.drop(link, now)
+
+    def bar(self, link: Link, now: float) -> None:
+        """Let a neighbour go who is nothing but a nuisance, and keep it out for a while."""
+        self._tally.refuse(Refusal.NUISANCE)
+        self.places.bar(link.key_id, now)
+        self.send_away(link, now)
+        if not self.contacts.is_named(link.address):
+            self.contacts.forget(link.address)
+
+    def drop(self, link: Link, now: float) -> None:
+        """Let a neighbour go; its address is tried again."""
+        del self.links[link.key_id]
+        for session in (link.session, link.previous):
+            if session is not None:
+                self.sessions.pop(session.local, None)
+        self.contacts.lost(link.address, now)
+        self._left(link)
+
+    # Signs of life
+
+    def _word(self, key_id: bytes, address: Address, most: int) -> Peers:
+        others = [
+            (other.key_id, other.address)
+            for other in self.links.values()
+            if other.key_id != key_id and may_hand_on(other.address, address)
+        ]
+        return Peers(self._seen(key_id), tuple(self._rng.sample(others, min(most, len(others)))))
+
+    def learn(self, peers: Peers, source: bytes, where: Address, now: float) -> None:
+        """Take the addresses that a member at `where` hands on."""
+        for key_id, address in peers.others:
+            if key_id == self._identity.key_id or key_id in self.links:
+                continue
+            if not may_hand_on(address, where):
+                self._tally.refuse(Refusal.BAD_ADDRESS)
+            elif not self.contacts.hand_on(address, source, now, key_id=key_id):
+                self._tally.refuse(Refusal.OVER_BUDGET)
+
+    def tick(self, now: float) -> None:
+        """Call who is due, show signs of life, and let go of the silent."""
+        for link in list(self.links.values()):
+            if now - link.last_heard > self._limits.silence:
+                self.drop(link, now)
+        for link in self.links.values():
+            if now >= link.next_word:
+                wait = self._limits.keepalive * self._rng.uniform(0.75, 1.0) if link.session.heard else _AGAIN
+                link.next_word = now + wait
+                self._send(link.address, link.session.seal(encode(self._word(link.key_id, link.address, FEW_PEERS))))
+        self._calls = {nonce: call for nonce, call in self._calls.items() if now <= call.began + ANSWER_WITHIN}
+        for call in self._calls.values():
+            if now >= call.again:
+                self._say(call, call.said, now)
+        for guest in list(self._guests.values()):
+            if now > guest.began + ANSWER_WITHIN:
+                self._dismiss(guest)
+        for address in self.contacts.due(now, named_only=self.places.full, linked=self.links):
+            self.call(address, now)

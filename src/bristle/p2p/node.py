@@ -1,0 +1,218 @@
+"""A peer's whole protocol without sockets and clock: datagrams and times go in, datagrams and heads come out."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bristle.p2p.inbox import Inbox, Received
+from bristle.p2p.limits import NOTHING, Limits, Pool
+from bristle.p2p.membership import Membership
+from bristle.p2p.neighbour import Guest, Link, Neighbour, Tally
+from bristle.p2p.outbox import Outbox
+from bristle.wire import messages
+from bristle.wire.group import Group
+from bristle.wire.handshake import is_handshake, prefix_of
+from bristle.wire.identity import Identity
+from bristle.wire.messages import Acknowledgement, Address, Leave, Message, Peers, Piece, SignedManifest
+from bristle.wire.refusal import Refusal
+from bristle.wire.session import SEALED, session_id_of
+from bristle.wire.sizes import LARGEST_DATAGRAM, Encoding
+
+_SEALED = bytes([SEALED])
+_PEERS = bytes([messages.PEERS])
+_SIGN_OF_LIFE = 9
+"""Bytes of a message of peers before its addresses, which cost more to read than all else: too often, they are not."""
+
+HOUSEKEEPING = 0.1
+"""Seconds between looks at calls, signs of life and silence."""
+
+CHEAPEST = 1000
+"""Bytes that every datagram counts as at least: small ones cost time, too."""
+
+SHORTEST_WAIT = 0.01
+"""Seconds between looks at heads on their way."""
+
+
+class Node:
+    """One peer of one group.
+
+    Parameters
+    ----------
+    identity, group, limits
+        Who it is, whom it belongs to, how much is too much.
+    send : callable
+        Sends a datagram to an address.
+    sequence : int
+        Of the first head that is shared.
+    rng : Random, optional
+        For samples and jitter; nothing secret.
+    entropy : callable, optional
+        Returns so many bytes that nobody can guess.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        group: Group,
+        limits: Limits,
+        send: Callable[[Address, bytes], None],
+        sequence: int,
+        rng: random.Random | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        if not group.admits(identity.key_id):
+            raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
+        self.tally = Tally()
+        self._transmit = send
+        self._group = group
+        self._limits = limits
+        self._pool = Pool(limits)
+        self._prefix = prefix_of(group)
+        self._housekept = -math.inf
+        self.inbox = Inbox(group=group, limits=limits, tally=self.tally, pool=self._pool, send=self._say)
+        self.outbox = Outbox(
+            identity=identity, group=group, limits=limits, tally=self.tally, send=self._say, sequence=sequence
+        )
+        self.membership = Membership(
+            identity=identity,
+            group=group,
+            limits=limits,
+            tally=self.tally,
+            send=self._count_and_send,
+            rng=rng or random.Random(int.from_bytes(entropy(8), "big")),
+            entropy=entropy,
+            seen=self.inbox.seen,
+            joined=self._joined,
+            left=self._left,
+        )
+
+    def _count_and_send(self, address: Address, datagram: bytes) -> None:
+        self.tally.datagrams_out += 1
+        self.tally.bytes_out += len(datagram)
+        self._transmit(address, datagram)
+
+    def _say(self, link: Link, message: bytes) -> None:
+        self._count_and_send(link.address, link.session.seal(message))
+
+    def _joined(self, link: Link, now: float) -> None:
+        self.inbox.forget(link)
+        self.outbox.joined(link, now)
+
+    def _left(self, link: Link) -> None:
+        self.inbox.forget(link)
+        self.outbox.left(link)
+
+    def name(self, address: Address, now: float) -> None:
+        """Add an address that the user named."""
+        self.membership.contacts.name(address, now)
+
+    def share(
+        self,
+        head: NDArray[np.floating],
+        *,
+        iteration: int,
+        claims: NDArray[np.bool_] | None = None,
+        encoding: Encoding = "float32",
+        compress: bool = True,
+        now: float,
+    ) -> None:
+        """Share a head with all neighbours, and with those who come before the next."""
+        self.outbox.share(
+            head,
+            self.membership.links.values(),
+            iteration=iteration,
+            claims=claims,
+            encoding=encoding,
+            compress=compress,
+            now=now,
+        )
+
+    def take(self) -> list[Received]:
+        """Return the newest head of every sender since the last time."""
+        return self.inbox.take()
+
+    def neighbours(self, now: float) -> list[Neighbour]:
+        """Return the neighbours as they are now."""
+        return [link.seen_by_user(now) for link in self.membership.links.values()]
+
+    def leave(self) -> None:
+        """Tell all neighbours that this peer stops."""
+        for link in self.membership.links.values():
+            self._say(link, messages.encode(Leave()))
+
+    def receive(self, address: Address, datagram: bytes, now: float) -> None:
+        """Take whatever came from wherever. Nothing in it can raise."""
+        self.tally.datagrams_in += 1
+        self.tally.bytes_in += len(datagram)
+        if len(datagram) > LARGEST_DATAGRAM:
+            self.tally.refuse(Refusal.OVERSIZE)
+        elif datagram[:1] == _SEALED:
+            self._receive_sealed(address, datagram, now)
+        elif datagram.startswith(self._prefix) and len(datagram) > len(self._prefix):
+            self.membership.receive(address, datagram, now)
+        else:
+            self.tally.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)
+
+    def _receive_sealed(self, address: Address, datagram: bytes, now: float) -> None:
+        owner = self.membership.sessions.get(session_id_of(datagram))
+        if owner is None or owner.address != address:
+            self.tally.refuse(Refusal.UNKNOWN_SESSION)
+            return
+        if isinstance(owner, Link):
+            cost = max(len(datagram), CHEAPEST)
+            if not owner.allowance.take_bytes(cost, self._pool, now):
+                self.tally.refuse(Refusal.OVER_BUDGET)
+                return
+            previous = owner.previous
+            session = previous if previous and previous.local == session_id_of(datagram) else owner.session
+        else:
+            session = owner.session
+        opened = session.open(datagram)
+        if isinstance(owner, Link) and isinstance(opened, bytes) and opened[:1] == _PEERS:
+            opened = opened if owner.allowance.take_gossip(now) else opened[:_SIGN_OF_LIFE] + bytes(1)
+        message = opened if isinstance(opened, Refusal) else messages.decode(opened)
+        if isinstance(message, Refusal):
+            self.tally.refuse(message)
+            return
+        link = self.membership.confirm(owner, message, now) if isinstance(owner, Guest) else owner
+        if link is not None:
+            link.last_heard = now
+            self._act(link, message, len(datagram), now)
+
+    def _act(self, link: Link, message: Message, size: int, now: float) -> None:
+        worth = NOTHING
+        match message:
+            case Piece():
+                worth = self.inbox.on_piece(link, message, size, now)
+            case Acknowledgement():
+                worth = self.outbox.acknowledged(link, message, now)
+            case SignedManifest():
+                worth = self.inbox.on_manifest(link, message, size, now)
+            case Peers():
+                self.outbox.told(message.seen)
+                self.membership.learn(message, link.key_id, link.address, now)
+            case Leave():
+                self.membership.drop(link, now)
+                return
+        if worth > 0:
+            link.allowance.make_up(worth)
+        elif link.allowance.bothered(-worth, self._pool, now):
+            self.membership.bar(link, now)
+
+    def tick(self, now: float) -> float:
+        """Do what time asks for; return when to come again."""
+        if now - self._housekept >= HOUSEKEEPING or now < self._housekept:
+            self._housekept = now
+            self.membership.tick(now)
+        links = list(self.membership.links.values())
+        due = self.inbox.tick(links, now)
+        if self.outbox.tick(links, now):
+            due = now
+        return max(now + SHORTEST_WAIT, min(due, self._housekept + HOUSEKEEPING))

@@ -1,0 +1,264 @@
+"""A peer of a group on a real network: the protocol of `Node` over an IPv8 endpoint, on asyncio's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bristle.p2p.beacon import Beacon
+from bristle.p2p.flood_filter import Welcomed
+from bristle.p2p.inbox import Received
+from bristle.p2p.limits import Limits
+from bristle.p2p.neighbour import Counters, Neighbour
+from bristle.p2p.node import Node
+from bristle.p2p.udp import UDPSocket
+from bristle.wire.group import Group
+from bristle.wire.identity import Identity
+from bristle.wire.messages import Address
+from bristle.wire.refusal import Refusal
+from bristle.wire.sizes import Encoding
+
+DEFAULTS = Limits()
+
+
+class Overlay:
+    """A peer of a group on a real network.
+
+    Contacts the known addresses, addresses that members of the group hand on, and, if there is a beacon, peers of the
+    group on the same network; nothing else.
+
+    Parameters
+    ----------
+    identity : Identity
+        Who this peer is.
+    group : Group
+        Whose heads fit.
+    listen : (str, int)
+        IPv4 or IPv6 address of this machine and port; port 0 for any that is free.
+    known : iterable of (str, int)
+        Where other peers are: names or addresses, and ports. One that is up is enough.
+    limits : Limits
+        What this peer spends at most.
+    beacon : int, optional
+        Port on which peers of the same network find each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        group: Group,
+        listen: Address = ("127.0.0.1", 0),
+        known: Iterable[Address] = (),
+        limits: Limits = DEFAULTS,
+        beacon: int | None = None,
+    ) -> None:
+        try:
+            ipaddress.ip_address(listen[0])
+        except ValueError:
+            raise ValueError(f"listen needs an IP address of this machine or 0.0.0.0, not {listen[0]!r}") from None
+        if beacon is not None and ipaddress.ip_address(listen[0]).version != 4:
+            raise ValueError(f"the beacon needs IPv4, which {listen[0]} is not; name a known address instead")
+        self.group = group
+        self.identity = identity
+        self._known = list(known)
+        if not 0 <= listen[1] <= 65_535:
+            raise ValueError(f"the port to listen on is from 0, for any, to 65535, not {listen[1]}")
+        for port in [port for _, port in self._known] + ([] if beacon is None else [beacon]):
+            if not 1 <= port <= 65_535:
+                raise ValueError(f"the port of a known peer, or of the beacon, is from 1 to 65535, not {port}")
+        self._endpoint = UDPSocket(*listen, receive=self._receive, welcomed=self._welcomed, unread=self._unread)
+        self._node = Node(
+            identity=identity, group=group, limits=limits, send=self._transmit, sequence=int(time.time() * 1000)
+        )
+        self._beacon_port = beacon
+        self._beacon: Beacon | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._arrived = asyncio.Event()
+        self._waiting_for_sent: list[asyncio.Future[None]] = []
+        self._resolving: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where this peer listens, once it does."""
+        host, port = self._endpoint.get_address()[:2]
+        return host, port
+
+    @property
+    def running(self) -> bool:
+        """Whether this peer listens."""
+        return bool(self._endpoint.is_open())
+
+    async def start(self) -> None:
+        """Listen, and begin to look for peers.
+
+        Raises
+        ------
+        OSError
+            If one cannot listen there.
+        """
+        if self.running:
+            return
+        await self._endpoint.open()
+        if self._beacon_port is not None:
+            node = self._node
+            self._beacon = Beacon(
+                group=self.group,
+                port=self._beacon_port,
+                listening=self.address,
+                found=self._found,
+                refused=node.tally.refuse,
+            )
+            try:
+                await self._beacon.start()
+            except OSError:
+                self._endpoint.close()
+                raise
+        self._resolving = asyncio.get_running_loop().create_task(self._resolve())
+        self._tick()
+
+    async def _resolve(self) -> None:
+        """Turn known names into addresses; one that is not known now is asked for again, for as long as it takes."""
+        loop = asyncio.get_running_loop()
+        family, unresolved = self._endpoint.family, list(self._known)
+        wait = 1.0
+        while unresolved:
+            for place in list(unresolved):
+                try:
+                    found = await loop.getaddrinfo(*place, family=family, type=socket.SOCK_DGRAM)
+                except socket.gaierror:
+                    continue
+                unresolved.remove(place)
+                host, port = found[0][4][:2]
+                self._node.name((str(host), int(port)), loop.time())
+                self._tick()
+            await asyncio.sleep(wait if unresolved else 0)
+            wait = min(60.0, 2 * wait)
+
+    def _found(self, address: Address) -> None:
+        self._node.membership.contacts.hand_on(address, b"beacon", self._now())
+
+    async def stop(self) -> None:
+        """Tell the neighbours, and stop listening."""
+        if not self.running:
+            return
+        self._node.leave()
+        if self._resolving is not None:
+            self._resolving.cancel()
+            await asyncio.gather(self._resolving, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beacon is not None:
+            await self._beacon.stop()
+        self._endpoint.close()
+        for waiting in self._waiting_for_sent:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _transmit(self, address: Address, datagram: bytes) -> None:
+        if self._endpoint.is_open():
+            self._endpoint.send(address, datagram)
+
+    def _receive(self, come: list[tuple[Address, bytes]]) -> int:
+        now, ended, receive = self._now(), self._node.outbox.ended, self._node.receive
+        refused = self._node.tally.refused.total()
+        for address, datagram in come:
+            receive(address, datagram, now)
+        if self._node.outbox.ended != ended or self._node.inbox.waiting:
+            self._notice(now)
+        return self._node.tally.refused.total() - refused
+
+    def _welcomed(self) -> Welcomed:
+        return self._node.membership.welcomed()
+
+    def _unread(self, count: int) -> None:
+        self._node.tally.refuse(Refusal.UNREAD, count)
+
+    def _notice(self, now: float) -> None:
+        if self._node.inbox.waiting:
+            self._arrived.set()
+        if self._waiting_for_sent and self._node.outbox.settled(now):
+            for waiting in self._waiting_for_sent:
+                if not waiting.done():
+                    waiting.set_result(None)
+            self._waiting_for_sent = []
+
+    def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.running:
+            return
+        self._endpoint.read()  # What has come while this process was busy is not late.
+        now = self._now()
+        self._timer = asyncio.get_running_loop().call_at(self._node.tick(now), self._tick)
+        self._notice(now)
+
+    def share(
+        self,
+        head: NDArray[np.floating],
+        *,
+        iteration: int,
+        claims: NDArray[np.bool_] | None = None,
+        encoding: Encoding = "float32",
+        compress: bool = True,
+    ) -> None:
+        """Share a head with all neighbours, and with those who come before the next.
+
+        It replaces an older one that is still in flight.
+
+        Parameters
+        ----------
+        head : array [C, D]
+            Finite numbers.
+        iteration : int
+            How far this peer has come.
+        claims : bool array [C], optional
+            The classes that this peer knows first-hand.
+        encoding : str
+            How values are written: "float32", "float16" or "int8".
+        compress : bool
+            Whether to use zlib.
+
+        Raises
+        ------
+        ValueError
+            If the head does not fit the group or the encoding.
+        """
+        self._node.share(
+            head, iteration=iteration, claims=claims, encoding=encoding, compress=compress, now=self._now()
+        )
+        self._tick()
+
+    async def sent(self) -> None:
+        """Wait until the last share has left: acknowledged, given up or superseded. Stragglers are not waited for."""
+        if self.running and not self._node.outbox.settled(self._now()):
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting_for_sent.append(waiting)
+            await waiting
+
+    def take(self) -> list[Received]:
+        """Return the newest head of every sender since the last time, without waiting."""
+        self._arrived.clear()
+        return self._node.take()
+
+    async def arrival(self) -> None:
+        """Wait until there is something to take."""
+        await self._arrived.wait()
+
+    def neighbours(self) -> list[Neighbour]:
+        """Return the peers that heads are exchanged with now."""
+        return self._node.neighbours(self._now())
+
+    @property
+    def counters(self) -> Counters:
+        """What went in and out and was refused since the start."""
+        return self._node.tally.snapshot()

@@ -1,0 +1,333 @@
+"""One head on its way to or from one neighbour: what to send, acknowledge, resend and give up."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from bristle.wire.manifest import Manifest
+from bristle.wire.messages import LARGEST_BITMAP, STOP, Acknowledgement, Piece, SignedManifest, encode
+from bristle.wire.sizes import ACKNOWLEDGE_EVERY
+
+ACKNOWLEDGE_WITHIN = 0.01
+"""Seconds: so long may news wait for more, and less than any timeout of a sender."""
+
+MOST_ORPHANS = 32
+"""Pieces kept while the manifest is not there yet."""
+
+
+class Incoming:
+    """One head coming in from one neighbour.
+
+    Parameters
+    ----------
+    sequence : int
+        The head's.
+    now : float
+        When its first unit came.
+    """
+
+    def __init__(self, sequence: int, now: float) -> None:
+        self.sequence = sequence
+        self.manifest: Manifest | None = None
+        self.started = now
+        self.size = 0
+        self.bytes = 0
+        self._piece_size = 0
+        self._units = 0
+        self._pieces: dict[int, bytes] = {}
+        self._news = 0
+        self._news_since = math.inf
+        self._base = 0
+        self._newest = 0
+
+    def begin(self, manifest: Manifest, piece_size: int, order: int, now: float) -> None:
+        """Take the manifest: now it is known what to expect, and what came early and does not fit is dropped."""
+        if self.manifest is None:
+            self.manifest = manifest
+            self._piece_size = piece_size
+            self._units = 1 + -(-manifest.body // piece_size)
+            early, self._pieces = self._pieces, {}
+            for index, data in early.items():
+                if len(data) == self._expected(index):
+                    self._pieces[index] = data
+        self._note(order, now)
+
+    def add(self, piece: Piece, now: float) -> bool:
+        """Take a piece; tell whether it is one that was wanted, or at least one that had been."""
+        if self.manifest is None:
+            if len(self._pieces) >= MOST_ORPHANS and piece.index not in self._pieces:
+                return True
+            self._pieces.setdefault(piece.index, piece.data)
+        elif len(piece.data) != self._expected(piece.index):
+            return False
+        else:
+            self._pieces.setdefault(piece.index, piece.data)
+        self._note(piece.order, now)
+        return True
+
+    def _expected(self, index: int) -> int:
+        """Return how long a piece has to be; -1: there is no such piece."""
+        if self.manifest is None or index >= self._units - 1:
+            return -1
+        return min(self._piece_size, self.manifest.body - index * self._piece_size)
+
+    def _note(self, order: int, now: float) -> None:
+        self._newest = max(self._newest, order)
+        self._news += 1
+        self._news_since = min(self._news_since, now)
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces are there."""
+        return len(self._pieces)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is there."""
+        return self.manifest is not None and len(self._pieces) == self._units - 1
+
+    def body(self) -> bytes:
+        """Return the body; it must be complete."""
+        return b"".join(self._pieces[index] for index in range(self._units - 1))
+
+    @property
+    def due(self) -> float:
+        """When news must be acknowledged at the latest."""
+        return self._news_since + ACKNOWLEDGE_WITHIN
+
+    def acknowledgement(self, now: float) -> Acknowledgement | None:
+        """Return what to tell the sender now, if anything: after some units, after some time, and at the end."""
+        if not (self._news >= ACKNOWLEDGE_EVERY or now >= self.due or (self._news and self.complete)):
+            return None
+        self._news, self._news_since = 0, math.inf
+        if self.manifest is None:
+            self._base = 0
+        else:
+            self._base = max(1, self._base)
+            while self._base - 1 in self._pieces:
+                self._base += 1
+        later = 0
+        for index in self._pieces:
+            place = index - self._base  # Unit index + 1, counted from the one after the base.
+            if 0 <= place < 8 * LARGEST_BITMAP:
+                later |= 1 << place
+        return Acknowledgement(self.sequence, self._newest, self._base, later)
+
+
+FIRST_WINDOW, SMALLEST_WINDOW, LARGEST_WINDOW = 32.0, 16.0, 512.0
+FIRST_TIMEOUT, SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.5, 0.2, 2.0
+_SHORTEST_REORDERING = 0.01
+_PROBES = 3
+_TRIES = 3
+_MOST_BACK_OFF = 4
+_LOSS_FACTOR = 0.7
+_WINDOW_UNITS = 8 * LARGEST_BITMAP
+
+
+@dataclass
+class Path:
+    """What is known of the way to a neighbour; it outlives a head.
+
+    Parameters
+    ----------
+    handshake : float
+        Seconds that a round trip of the handshake took: a first guess, while nothing else was under way.
+    delay, variation : float, optional
+        Smoothed round-trip time, seconds, and how much it varies.
+    window : float
+        Units that may be on their way.
+    asked : float, optional
+        Since when nothing was heard of what was sent; None while there is nothing to hear.
+    """
+
+    handshake: float = 0.0
+    delay: float | None = None
+    variation: float = 0.0
+    window: float = FIRST_WINDOW
+    shrunk: float = -math.inf
+    asked: float | None = None
+
+    def measured(self, sample: float) -> None:
+        """Learn from one round trip (RFC 6298)."""
+        if self.delay is None:
+            self.delay, self.variation = sample, sample / 2
+            return
+        self.variation += (abs(self.delay - sample) - self.variation) / 4
+        self.delay += (sample - self.delay) / 8
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which an answer is overdue."""
+        if self.delay is None:
+            return min(LONGEST_TIMEOUT, max(FIRST_TIMEOUT, 4 * self.handshake))
+        return min(LONGEST_TIMEOUT, max(SHORTEST_TIMEOUT, self.delay + 4 * self.variation))
+
+    @property
+    def overdue(self) -> float:
+        """Seconds after which a unit that others have overtaken is lost rather than late."""
+        delay = self.delay or 0.0
+        return delay + max(_SHORTEST_REORDERING, delay / 8, 2 * self.variation)
+
+    def delivered(self, units: int) -> None:
+        """Open the window: what arrives shows that more would."""
+        self.window = min(LARGEST_WINDOW, self.window + units)
+
+    def lost(self, now: float) -> None:
+        """Close the window somewhat, once for each round trip. It never closes far: loss need not mean congestion."""
+        if now - self.shrunk > (self.delay or FIRST_TIMEOUT):
+            self.shrunk = now
+            self.window = min(self.window, max(SMALLEST_WINDOW, self.window * _LOSS_FACTOR))
+
+    def silent(self) -> None:
+        """Close the window but for a probe: whoever takes nothing is not worth a head each time."""
+        self.window = 1.0
+
+
+class Outgoing:
+    """One head on its way to one neighbour.
+
+    Parameters
+    ----------
+    sequence : int
+        The head's.
+    signed, body : bytes
+        Its manifest, and what follows in pieces.
+    piece_size : int
+        Bytes of the body in one datagram.
+    path : Path
+        To the neighbour.
+    now, patience : float
+        When this begins, and how many seconds it may take.
+    """
+
+    def __init__(
+        self, *, sequence: int, signed: bytes, body: bytes, piece_size: int, path: Path, now: float, patience: float
+    ) -> None:
+        self.sequence = sequence
+        self.path = path
+        self.delivered = False
+        self.failed = False
+        self.retransmissions = 0
+        self._signed, self._body, self._size = signed, body, piece_size
+        self.units = 1 + -(-len(body) // piece_size)
+        self._waiting = deque(range(self.units))
+        self._on_their_way: dict[int, tuple[float, int]] = {}  # When it was sent, as the how-manieth.
+        self._times = [now]  # When each datagram was sent, by its order; they count from 1.
+        self._overtaking = 0
+        self._sent_again: set[int] = set()
+        self._arrived = bytearray(self.units)
+        self._missing = self.units
+        self._base = 0
+        self._started, self._deadline = now, now + patience
+        self._last_news = now
+        self._timeouts = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to do: all has arrived, or it was given up."""
+        return self.delivered or self.failed
+
+    @property
+    def missing(self) -> int:
+        """How many units have not arrived."""
+        return self._missing
+
+    def ready(self) -> bool:
+        """Tell whether a unit may be sent now, as far as the window goes."""
+        while self._waiting and self._arrived[self._waiting[0]]:
+            self._waiting.popleft()  # Thought lost, but only late.
+        return (
+            not self.over
+            and bool(self._waiting)
+            and len(self._on_their_way) < self.path.window
+            and self._waiting[0] <= self._base + _WINDOW_UNITS
+        )
+
+    def next(self, now: float) -> bytes:
+        """Return the next message to seal and send; `ready` must hold."""
+        unit = self._waiting.popleft()
+        if not self._on_their_way:
+            self._last_news = now
+        if self.path.asked is None:
+            self.path.asked = now
+        order = len(self._times)
+        self._times.append(now)
+        self._on_their_way[unit] = now, order
+        self.retransmissions += unit in self._sent_again
+        if unit == 0:
+            return encode(SignedManifest(order, self._size, self._signed))
+        start = (unit - 1) * self._size
+        return encode(Piece(self.sequence, order, unit - 1, self._body[start : start + self._size]))
+
+    def acknowledged(self, news: Acknowledgement, now: float) -> None:
+        """Take note of what has arrived, and of what must be lost."""
+        if self.over or news.sequence != self.sequence:
+            return
+        if news.base == STOP:
+            self.delivered = True
+            return
+        arrived = self._newly_arrived(news)
+        for unit in arrived:
+            self._arrived[unit] = 1
+            self._on_their_way.pop(unit, None)
+        if self._overtaking < news.newest < len(self._times):
+            self._overtaking = news.newest
+            self.path.measured(now - self._times[news.newest])
+        self._base = max(self._base, min(news.base, self.units))
+        self._missing -= len(arrived)
+        if arrived:
+            self.path.delivered(len(arrived))
+            self._last_news, self._timeouts = now, 0
+        if not self._missing:
+            self.delivered = True
+        else:
+            self._declare_lost(now)
+
+    def _newly_arrived(self, news: Acknowledgement) -> list[int]:
+        units = [unit for unit in range(self._base, min(news.base, self.units)) if not self._arrived[unit]]
+        later, unit = news.later, news.base + 1
+        while later and unit < self.units:
+            if later & 1 and not self._arrived[unit]:
+                units.append(unit)
+            later >>= 1
+            unit += 1
+        return units
+
+    def _declare_lost(self, now: float) -> None:
+        before = now - self.path.overdue
+        lost = sorted(
+            unit for unit, (sent, order) in self._on_their_way.items() if order < self._overtaking and sent <= before
+        )
+        if lost:
+            self._send_again(lost)
+            self.path.lost(now)
+
+    def _send_again(self, units: list[int]) -> None:
+        for unit in units:
+            del self._on_their_way[unit]
+            self._sent_again.add(unit)
+        # In order, the manifest first: without it the receiver has no room for more than a few pieces.
+        self._waiting = deque(sorted((*units, *self._waiting)))
+
+    def _back_off(self) -> int:
+        """Return how many timeouts to wait: at first a probe or its answer may have got lost, then nobody is there."""
+        return int(min(_MOST_BACK_OFF, 2 ** max(0, self._timeouts - _TRIES)))
+
+    def tick(self, now: float) -> None:
+        """Give up, or, when units or an answer are overdue, send some again. To be called every few milliseconds."""
+        if self.over:
+            return
+        if now >= self._deadline:
+            self.failed = True
+            return
+        self._declare_lost(now)
+        if not self._on_their_way or now < self._last_news + self.path.timeout * self._back_off():
+            return
+        self._last_news = now
+        self._timeouts += 1
+        # A probe, and no more: often only the answer got lost, or somebody is slow. The answer tells what is missing.
+        oldest = sorted(self._on_their_way, key=self._on_their_way.__getitem__)
+        self._send_again(sorted(oldest[:_PROBES]))
+        self.path.lost(now)

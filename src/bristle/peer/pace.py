@@ -1,0 +1,182 @@
+"""When a peer works, and how many bytes it has sent and may still send."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bristle.p2p.overlay import Overlay
+from bristle.peer.caps import ByteBudget, CpuShare
+from bristle.peer.conditions import Always, Condition, describe
+from bristle.peer.record import LOG
+from bristle.peer.store import PeerStore
+from bristle.peer.store_files import TryAgainError
+from bristle.wire.sizes import Encoding, head_bytes
+
+_ALWAYS = Always()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """When to train and to send, and the caps on both.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds from the start of an iteration to that of the next, at least.
+    train_when : callable
+        While it says no, the peer rests: it neither integrates nor trains, but stays in touch with the others and
+        keeps the newest head of each.
+    send_when : callable
+        While it says no, the peer goes on learning and shares nothing.
+    bytes_per_hour, bytes_per_day : int, optional
+        The most that may be sent: a head that would exceed it is not shared. Acknowledgements of what others send
+        are counted, but never held back.
+    cpu_share : float, optional
+        How much of one processor this process may use; 1 is all of it.
+    check_every : float
+        Seconds after which a condition that said no is asked again.
+    """
+
+    interval: float = 1.0
+    train_when: Condition = _ALWAYS
+    send_when: Condition = _ALWAYS
+    bytes_per_hour: int | None = None
+    bytes_per_day: int | None = None
+    cpu_share: float | None = None
+    check_every: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.interval < float("inf"):
+            raise ValueError(f"interval={self.interval}: give 0 or more seconds")
+        if not 0 < self.check_every < float("inf"):
+            raise ValueError(f"check_every={self.check_every}: give a number of seconds above 0")
+        # They check what they are made of.
+        ByteBudget(per_hour=self.bytes_per_hour, per_day=self.bytes_per_day)
+        if self.cpu_share is not None:
+            CpuShare(self.cpu_share)
+
+
+class Rhythm:
+    """Says when the next iteration may start, and wakes who waits when the peer is to stop.
+
+    Parameters
+    ----------
+    pace : Pace
+        What to keep to.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.held_back: str | None = None
+        self.trouble: str | None = None
+        self._share = None if pace.cpu_share is None else CpuShare(pace.cpu_share)
+        self._stopping = asyncio.Event()
+        self._began = self._not_before = float("-inf")
+
+    @property
+    def waiting(self) -> str | None:
+        """What the peer waits for, as the end of a sentence about it."""
+        return self.trouble or self.held_back
+
+    def hold(self, trouble: str) -> None:
+        """Let the next iteration be tried only after a while. The log is told once of each trouble."""
+        if trouble != self.trouble:
+            LOG.warning("held back", extra={"details": {"why": trouble}})
+        self.trouble = trouble
+        self._not_before = time.monotonic() + self.pace.check_every
+
+    def stop(self) -> None:
+        """Let nobody wait any longer; there will be no next iteration."""
+        self._stopping.set()
+
+    async def next_turn(self, sent: Callable[[], Awaitable[None]]) -> bool:
+        """Wait until the last head has left, the interval has passed and the condition holds; False: stop instead."""
+        await self._unless_stopped(sent())
+        while not self._stopping.is_set():
+            due = max(self._began + self.pace.interval, self._not_before)
+            rest = max(due - time.monotonic(), self._share.rest() if self._share else 0.0)
+            if rest > 0:
+                await self._unless_stopped(asyncio.sleep(rest))
+            elif self.pace.train_when():
+                self.held_back, self._began = None, time.monotonic()
+                if self._share:
+                    self._share.begin()
+                return True
+            else:
+                self.held_back = f"trains only {describe(self.pace.train_when)}"
+                await self._unless_stopped(asyncio.sleep(self.pace.check_every))
+        return False
+
+    async def _unless_stopped(self, awaitable: Awaitable[None]) -> None:
+        wanted, stopped = asyncio.ensure_future(awaitable), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({wanted, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if wanted.done():
+                wanted.result()
+        finally:
+            wanted.cancel()
+            stopped.cancel()
+
+
+class Traffic:
+    """Counters across restarts, and the byte budget.
+
+    Parameters
+    ----------
+    overlay : Overlay
+        What counts since this start.
+    store : PeerStore
+        What was counted before.
+    pace : Pace
+        Conditions and caps.
+    """
+
+    def __init__(self, overlay: Overlay, store: PeerStore, pace: Pace) -> None:
+        self._overlay, self._store, self._pace = overlay, store, pace
+        self._before = store.counters()
+        self._accounted = 0
+        self.budget = ByteBudget(per_hour=pace.bytes_per_hour, per_day=pace.bytes_per_day, spending=store.spending())
+
+    def totals(self) -> dict[str, int]:
+        """Return all counters since the peer first ran; what was refused as ``refused.KIND``."""
+        self._account()
+        counters = self._overlay.counters
+        now = {
+            "bytes_in": counters.bytes_in,
+            "bytes_out": counters.bytes_out,
+            "heads_in": counters.heads_in,
+            "heads_out": counters.heads_out,
+            "heads_given_up": counters.heads_given_up,
+            "retransmissions": counters.retransmissions,
+            **{f"refused.{kind}": count for kind, count in counters.refused.items()},
+        }
+        return {name: self._before.get(name, 0) + now.get(name, 0) for name in {**self._before, **now}}
+
+    def held_back(self, shape: tuple[int, int], encoding: Encoding) -> str | None:
+        """Say why a head may not be shared now; None where it may."""
+        if not self._pace.send_when():
+            return f"sends only {describe(self._pace.send_when)}"
+        self._account()
+        counters = self._overlay.counters
+        listeners = len(self._overlay.neighbours())
+        # What a head has cost so far, with all that goes with it; before the first, what it would without compression.
+        each = counters.bytes_out / counters.heads_out if counters.heads_out else head_bytes(*shape, encoding=encoding)
+        if not self.budget.allows(int(listeners * each)):
+            return "has sent as many bytes as it may"
+        return None
+
+    def keep(self) -> None:
+        """Write the counters down, if there is room: a peer that stops has nothing else left to keep."""
+        try:
+            self._store.keep(counters=self.totals(), spending=self.budget.spending)
+        except TryAgainError as error:
+            LOG.warning("counters not kept", extra={"details": {"why": str(error)}})
+
+    def _account(self) -> None:
+        sent = self._overlay.counters.bytes_out
+        if sent > self._accounted:
+            self.budget.spend(sent - self._accounted)
+            self._accounted = sent

@@ -1,0 +1,307 @@
+"""The running peer: one asyncio service that receives, integrates, trains and shares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy.typing as npt
+
+from bristle.backbones.backbone import Backbone, bundled
+from bristle.learning.optimiser import TrainingSettings
+from bristle.p2p.limits import Limits
+from bristle.p2p.overlay import Overlay
+from bristle.peer.learner import Message, default_rule
+from bristle.peer.pace import Pace, Rhythm, Traffic
+from bristle.peer.record import LOG, Iteration, Turn, log_turn
+from bristle.peer.sharing import Sharing
+from bristle.peer.state import (
+    WORKER,
+    Floats,
+    Integers,
+    Knowledge,
+    Publication,
+    checked_classes,
+    checked_test,
+    status_of,
+)
+from bristle.peer.status import Status
+from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, TryAgainError, make_private
+from bristle.rules import Decision, Rule
+from bristle.wire.group import Group
+from bristle.wire.identity import Identity
+from bristle.wire.sizes import Encoding
+
+Address = tuple[str, int]
+FAREWELL = 2.0
+"""Seconds that the last head has to leave when the peer stops."""
+
+_DEFAULT_PACE, _DEFAULT_TRAINING, _DEFAULT_LIMITS = Pace(), TrainingSettings(), Limits()
+
+
+class Peer:
+    """A peer of a group: learns from samples of its own and from heads that others share, and shares its own.
+
+    Used as ``async with Peer(...) as peer: await peer.run()``. Everything that it must not lose is in its folder,
+    from which the next start goes on. `add`, `predict` and `probabilities` may be called from any thread.
+
+    Parameters
+    ----------
+    application : str
+        What the group learns; together with backbone and classes it tells groups apart.
+    classes : sequence of str
+        Names of all classes of the group, in an order that all its peers share. A peer need not hold all of them.
+    folder : path
+        Where identity and state are kept; one folder a peer.
+    backbone : Backbone, optional
+        What makes features of raw inputs; the bundled one unless given.
+    listen : (str, int)
+        Where to receive, port 0 for any that is free. Others can reach only what is not loopback.
+    known : iterable of (str, int)
+        Addresses of peers to begin with; one is enough to find the others.
+    beacon : int, optional
+        A port on which to look for peers of the group in the local network.
+    secret : bytes, optional; members : iterable of bytes, optional
+        Close the group: to those who have the same secret, and to those whose key ids these are.
+    rule : Rule, optional
+        What to make of received heads.
+    pace : Pace
+        When to work, how often, and caps.
+    training : TrainingSettings
+        Optimiser and mini-batch.
+    kappa : int
+        How many samples of a class are held out to test what is received, and at most half of them.
+    encoding, compress
+        How heads are sent: ``"float32"``, ``"float16"`` or ``"int8"``; compressed or not.
+    share_clip, share_noise : float
+        So that shared heads reveal less: cut their rows to a length, add Gaussian noise (`Sharing` says how).
+    limits : Limits
+        Bounds on neighbours, memory and rates.
+    seed : int, optional
+        Of every random draw; from the identity unless given.
+    test : (array, array), optional; test_every : int
+        Features [n, D] and labels [n] to measure the accuracy on, and after how many iterations.
+    on_iteration : callable, optional
+        Is called with a `Turn` after every iteration, in the event loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        classes: Sequence[str],
+        folder: str | Path,
+        backbone: Backbone | None = None,
+        listen: Address = ("127.0.0.1", 0),
+        known: Iterable[Address] = (),
+        beacon: int | None = None,
+        secret: bytes | None = None,
+        members: Iterable[bytes] | None = None,
+        rule: Rule | None = None,
+        pace: Pace = _DEFAULT_PACE,
+        training: TrainingSettings = _DEFAULT_TRAINING,
+        kappa: int = 10,
+        encoding: Encoding = "float32",
+        compress: bool = True,
+        share_clip: float | None = None,
+        share_noise: float = 0.0,
+        limits: Limits = _DEFAULT_LIMITS,
+        seed: int | None = None,
+        test: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        test_every: int = 1,
+        on_iteration: Callable[[Turn], object] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.backbone = bundled() if backbone is None else backbone
+        self.classes = checked_classes(classes)
+        self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
+        self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
+        self._publication = Publication(Sharing(clip=share_clip, noise=share_noise), encoding, compress)
+        self._rule, self._training, self._kappa, self._seed = rule or default_rule(), training, kappa, seed
+        self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
+        self._group = Group(
+            application=application,
+            backbone=self.backbone.digest,
+            classes=self.classes,
+            features=self.backbone.features,
+            secret=secret,
+            members=None if members is None else frozenset(members),
+        )
+        self._rhythm = Rhythm(pace)
+        self._work: asyncio.Future[tuple[Iteration, Decision]] | None = None
+        self._knowledge: Knowledge | None = None
+        self._overlay: Overlay | None = None
+        self._exits = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Open the folder, go on from what is in it, and join the network."""
+        async with AsyncExitStack() as exits:
+            make_private(self.folder)
+            lock = FolderLock(self.folder)
+            exits.callback(lock.release)
+            (self.folder / ENDPOINT).unlink(missing_ok=True)  # A killed peer's: somebody else may have its port.
+            self._identity = Identity.load_or_create(self.folder / IDENTITY)
+            self._knowledge = self._open(self._identity)
+            exits.callback(self._knowledge.close)
+            self._overlay = Overlay(
+                identity=self._identity,
+                group=self._group,
+                listen=self._listen,
+                known=list(self._known),
+                limits=self._limits,
+                beacon=self._beacon,
+            )
+            self._traffic = Traffic(self._overlay, self._knowledge.store, self.pace)
+            exits.callback(self._traffic.keep)
+            try:
+                await self._overlay.start()
+            except OSError as error:
+                where = "{}:{}".format(*self._listen)
+                raise ValueError(f"cannot listen on {where}: {error}; choose another address") from error
+            exits.push_async_callback(self._overlay.stop)
+            exits.push_async_callback(self._finish)
+            self._exits = exits.pop_all()
+        details = {"address": "{}:{}".format(*self.address), "key_id": self.key_id, "iteration": self.iteration}
+        LOG.info("listening", extra={"details": details})
+        return self
+
+    def _open(self, identity: Identity) -> Knowledge:
+        group = self._group
+        return Knowledge(
+            self.folder / STORE,
+            identity=identity.key_id.hex(),
+            application=group.application,
+            classes=group.classes,
+            backbone=self.backbone,
+            rule=self._rule,
+            training=self._training,
+            seed=int.from_bytes(identity.key_id[:7], "big") if self._seed is None else self._seed,
+            kappa=self._kappa,
+        )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the last head leave, then the network; keep everything."""
+        self.stop()
+        if kind is None:
+            try:
+                async with asyncio.timeout(FAREWELL):
+                    await self._network.sent()
+            except TimeoutError:
+                LOG.info("the last head did not leave in time")
+        await self._exits.aclose()
+        self._overlay = None
+        LOG.info("stopped", extra={"details": {"iteration": self.iteration}})
+
+    def stop(self) -> None:
+        """Let `run` end after the iteration in progress, for good."""
+        self._rhythm.stop()
+
+    def add(self, x: npt.ArrayLike, y: npt.ArrayLike, *, features: bool = False) -> int:
+        """Add labelled samples; they are on the disk when this returns. Return how many were not there yet.
+
+        Parameters
+        ----------
+        x : array [n, ...]
+            Raw inputs for the backbone, or features [n, D].
+        y : array [n]
+            Class numbers, or names.
+        features : bool
+            Whether `x` are features already.
+        """
+        knowledge, _ = self._knows, self._network
+        return knowledge.add(knowledge.features_of(x, features=features), knowledge.labels_of(y))
+
+    def predict(self, x: npt.ArrayLike, *, features: bool = False) -> Integers:
+        """Return the most likely class number of each input [n]; `peer.classes` has the names."""
+        most_likely: Integers = self.probabilities(x, features=features).argmax(axis=1)
+        return most_likely
+
+    def probabilities(self, x: npt.ArrayLike, *, features: bool = False) -> Floats:
+        """Return how likely each class is for each input [n, C]."""
+        return self._knows.probabilities(self._knows.features_of(x, features=features))
+
+    async def run(self, iterations: int | None = None) -> None:
+        """Learn until `stop` is called, or for so many iterations."""
+        goal = None if iterations is None else self.iteration + iterations
+        while goal is None or self.iteration < goal:
+            if not await self._rhythm.next_turn(self._network.sent):
+                return
+            await self._turn(self._network, self._knows, goal)
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations were done, since the peer first ran."""
+        return self._knows.iteration
+
+    @property
+    def head(self) -> Floats:
+        """The head that is used and shared [C, D]."""
+        return self._knows.learner.head
+
+    @property
+    def key_id(self) -> str:
+        """Who this peer is, in hexadecimal."""
+        return self._identity.key_id.hex()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; what others are to know."""
+        return self._network.address
+
+    def decisions(self, last: int = 20) -> list[Iteration]:
+        """Return what was decided last, oldest first."""
+        return self._knows.store.decisions(last)
+
+    def status(self) -> Status:
+        """Return what can be told about the peer now."""
+        return status_of(self._network, self._knows, self._traffic, waiting=self._rhythm.waiting)
+
+    async def _turn(self, network: Overlay, knowledge: Knowledge, goal: int | None) -> None:
+        taken = network.take()
+        messages = [Message(one.sender, one.iteration, one.head, one.claims) for one in taken]
+        measured = self._test if (self.iteration + 1) % self._test_every == 0 or self.iteration + 1 == goal else None
+        work = partial(
+            knowledge.iterate,
+            messages,
+            total=goal,
+            test=measured,
+            counters=self._traffic.totals(),
+            spending=self._traffic.budget.spending,
+        )
+        self._work = asyncio.get_running_loop().run_in_executor(WORKER, work)
+        # What has begun is finished, even where `run` is cancelled.
+        try:
+            record, decision = await asyncio.shield(self._work)
+        except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
+            self._rhythm.hold(f"cannot keep what it learns: {error}")
+            return
+        held_back = self._traffic.held_back(knowledge.grouping.shape, self._publication.encoding)
+        if held_back is None:
+            self._publication.publish(network, knowledge, iteration=record.iteration)
+        self._rhythm.trouble, self._rhythm.held_back = None, held_back
+        log_turn(record, held_back)
+        if self.on_iteration is not None:
+            self.on_iteration(Turn(record, decision, tuple(one.sender for one in taken), held_back is None))
+
+    async def _finish(self) -> None:
+        if self._work is not None:
+            await asyncio.wait({self._work})
+
+    @property
+    def _knows(self) -> Knowledge:
+        if self._knowledge is None:
+            raise ValueError("the peer has not been started: use it as `async with Peer(...) as peer:`")
+        return self._knowledge
+
+    @property
+    def _network(self) -> Overlay:
+        if self._overlay is None:
+            raise ValueError("the peer is not running: use it as `async with Peer(...) as peer:`")
+        return self._overlay

@@ -1,0 +1,298 @@
+"""What a running peer knows on its own side of the network: samples, head and store, for any thread to use."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bristle.backbones.backbone import Backbone
+from bristle.backbones.features import extract
+from bristle.learning.baselines import accuracy_on
+from bristle.learning.optimiser import TrainingSettings
+from bristle.learning.samples import Samples, SampleStore
+from bristle.p2p.overlay import Overlay
+from bristle.peer.learner import Draws, Learner, Message
+from bristle.peer.pace import Traffic
+from bristle.peer.record import Iteration, heard_of
+from bristle.peer.sharing import Sharing
+from bristle.peer.status import RECENT, ClassCount, Neighbour, Status
+from bristle.peer.store import PeerStore
+from bristle.peer.store_files import StoreError
+from bristle.rules import Decision, Rule
+from bristle.wire.group import Grouping
+from bristle.wire.sizes import Encoding
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+WORKER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bristle")
+"""Does the iterations beside the event loop, so that the network waits neither for them nor for the disk.
+
+One thread for all peers of a process: several would only take the interpreter from each other.
+"""
+
+
+class Knowledge:
+    """A learner, its samples and its store, kept in step with each other under one lock.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    identity : str
+        Key id of the peer, in hexadecimal.
+    application, classes
+        What tells its group apart, with the backbone.
+    backbone : Backbone
+        What makes features of raw inputs.
+    rule, training, seed, kappa
+        As `Peer` takes them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        identity: str,
+        application: str,
+        classes: tuple[str, ...],
+        backbone: Backbone,
+        rule: Rule,
+        training: TrainingSettings,
+        seed: int,
+        kappa: int,
+    ) -> None:
+        self.identity = identity
+        self.grouping = Grouping(
+            application=application, backbone=backbone.digest, classes=classes, features=backbone.features
+        )
+        self.backbone = backbone
+        self.store = PeerStore(path, identity=identity, grouping=self.grouping)
+        self._seed = seed
+        self._lock = threading.Lock()
+        train, held_out = self.store.samples()
+        samples = SampleStore.restore(train, held_out, classes=len(classes), kappa=kappa)
+        self._known = {*_digests(train.features, train.labels), *_digests(held_out.features, held_out.labels)}
+        records = self.store.decisions(RECENT)
+        self.last = records[-1] if records else None
+        self.decided = next((record for record in reversed(records) if record.heard), None)
+        self.accuracy = next((one.accuracy for one in reversed(records) if one.accuracy is not None), None)
+        saved = self.store.load()
+        self.learner = Learner(
+            samples=samples,
+            rule=rule,
+            draws=Draws(seed),
+            training=training,
+            state=saved.state if saved else None,
+            iteration=saved.iteration if saved else 0,
+        )
+        self.iteration = self.learner.iteration
+        """The last iteration that is in the store; others are told of no later one."""
+
+    def features_of(self, x: npt.ArrayLike, *, features: bool) -> Floats:
+        """Return features [n, D] of raw inputs, or of features once they are checked."""
+        if not features:
+            return extract(self.backbone, np.asarray(x), cache=False)
+        values = np.asarray(x, dtype=np.float32)
+        if values.ndim != 2 or values.shape[1] != self.grouping.features:
+            raise ValueError(f"features have the shape {list(values.shape)}: give [samples, {self.grouping.features}]")
+        if not np.isfinite(values).all():
+            raise ValueError("features must be finite numbers")
+        return values
+
+    def labels_of(self, y: npt.ArrayLike) -> Integers:
+        """Return class numbers [n] of class numbers or names."""
+        given = np.asarray(y)
+        if given.dtype.kind in "US":
+            number = {name: place for place, name in enumerate(self.grouping.classes)}
+            unknown = sorted(set(given.ravel().tolist()) - set(number))
+            if unknown:
+                raise ValueError(f"there is no class {unknown[0]!r}: the group has {', '.join(number)}")
+            return np.array([number[name] for name in given.tolist()], dtype=np.int64)
+        if not given.size:
+            return np.zeros(0, dtype=np.int64)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise ValueError(f"labels are {given.dtype} {list(given.shape)}: give one class number or name a sample")
+        if not 0 <= given.min() <= given.max() < len(self.grouping.classes):
+            wrong = int(given.min()) if given.min() < 0 else int(given.max())
+            raise ValueError(f"there is no class {wrong}: give 0 to {len(self.grouping.classes) - 1}, or a name")
+        return given.astype(np.int64)
+
+    def add(self, features: Floats, labels: Integers) -> int:
+        """Add samples that are not there yet, to memory and to the disk; return how many those were.
+
+        One that is there already might be held out: training on it would spoil what it tests.
+        """
+        if labels.shape != features.shape[:1]:
+            raise ValueError(f"{len(features)} samples came with labels of shape {list(labels.shape)}: give one each")
+        with self._lock:
+            new, digests = list[int](), set[bytes]()
+            for place, digest in enumerate(_digests(features, labels)):
+                if digest not in self._known and digest not in digests:
+                    new.append(place)
+                    digests.add(digest)
+            if not new:
+                return 0
+            samples = self.learner.samples
+            train, held_out = len(samples.training.labels), len(samples.evaluation.labels)
+            samples.add(features[new], labels[new], rng=np.random.default_rng([self._seed, len(self._known)]))
+            added, tested = samples.training, samples.evaluation
+            try:
+                self.store.add_samples(
+                    Samples(added.features[train:], added.labels[train:]),
+                    Samples(tested.features[held_out:], tested.labels[held_out:]),
+                )
+            except StoreError:
+                # What is not on the disk was not added; who tries again must not be told that it is there.
+                self.learner.samples = SampleStore.restore(
+                    Samples(added.features[:train], added.labels[:train]),
+                    Samples(tested.features[:held_out], tested.labels[:held_out]),
+                    classes=samples.classes,
+                    kappa=samples.kappa,
+                )
+                raise
+            self._known |= digests
+            return len(new)
+
+    def iterate(
+        self,
+        messages: Sequence[Message],
+        *,
+        total: int | None,
+        test: tuple[Floats, Integers] | None,
+        counters: Mapping[str, int],
+        spending: Mapping[int, int],
+    ) -> tuple[Iteration, Decision]:
+        """Do one iteration and keep it; measure the accuracy on `test` where it is given.
+
+        One that cannot be kept has not happened: the next one starts from the same state.
+        """
+        began = time.perf_counter()
+        with self._lock:
+            learner = self.learner
+            before = learner.state
+            trained = bool(learner.samples.trained.any())
+            decision = learner.iterate(messages, total=total)
+            took = time.perf_counter() - began
+            record = Iteration(
+                iteration=learner.iteration,
+                at=time.time(),
+                seconds=round(took, 6),
+                heard=heard_of(decision, [one.sender for one in messages], [one.iteration for one in messages]),
+                trained=trained,
+                accuracy=None if test is None else float(accuracy_on(learner.head, *test)),
+            )
+            try:
+                self.store.save(learner.iteration, learner.state, record, counters=counters, spending=spending)
+            except StoreError:
+                learner.state, learner.iteration = before, self.iteration
+                raise
+            self.iteration = learner.iteration
+            self.last, self.decided = record, record if record.heard else self.decided
+            self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
+        return record, decision
+
+    def probabilities(self, features: Floats) -> Floats:
+        """Return softmax(W x): how likely each class is [n, C]."""
+        outputs = features @ self.learner.head.T
+        outputs = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
+        shares: Floats = outputs / outputs.sum(axis=1, keepdims=True)
+        return shares
+
+    def class_counts(self) -> tuple[ClassCount, ...]:
+        """Return how many samples of each class there are."""
+        with self._lock:
+            parts: list[Any] = [self.learner.samples.training.labels, self.learner.samples.evaluation.labels]
+        training, held_out = (np.bincount(labels, minlength=len(self.grouping.classes)) for labels in parts)
+        return tuple(
+            ClassCount(name=name, training=int(training[label]), held_out=int(held_out[label]))
+            for label, name in enumerate(self.grouping.classes)
+        )
+
+    def close(self) -> None:
+        """Close the store, once nobody works with it."""
+        with self._lock:
+            self.store.close()
+
+
+def checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the classes, if they tell them apart."""
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise ValueError(f"classes {tuple(classes)}: give at least two different names, the same for all peers")
+    return tuple(classes)
+
+
+def checked_test(features: npt.ArrayLike, labels: npt.ArrayLike, *, depth: int, every: int) -> tuple[Floats, Integers]:
+    """Return a test set as arrays, if it is one: features [n, depth] and labels [n]."""
+    if every < 1:
+        raise ValueError(f"test_every={every}: give at least 1 iteration")
+    values, numbers = np.asarray(features, dtype=np.float32), np.asarray(labels, dtype=np.int64)
+    if values.ndim != 2 or values.shape[1] != depth or numbers.shape != values.shape[:1]:
+        raise ValueError(
+            f"the test set has features {list(values.shape)} and labels {list(numbers.shape)}: "
+            f"give [n, {depth}] and [n]"
+        )
+    return values, numbers
+
+
+def _digests(features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes]:
+    """Return what tells samples apart, one each."""
+    rows = np.ascontiguousarray(features, dtype="<f4")
+    return [
+        hashlib.blake2b(int(label).to_bytes(8, "little", signed=True) + row.tobytes(), digest_size=16).digest()
+        for row, label in zip(rows, labels, strict=True)
+    ]
+
+
+def status_of(overlay: Overlay, knowledge: Knowledge, traffic: Traffic, *, waiting: str | None) -> Status:
+    """Gather the status of a peer that runs."""
+    return Status(
+        running=True,
+        key_id=knowledge.identity,
+        application=knowledge.grouping.application,
+        iteration=knowledge.iteration,
+        samples=knowledge.class_counts(),
+        counters=traffic.totals(),
+        bytes_last_day=traffic.budget.last_day,
+        last=knowledge.last,
+        decided=knowledge.decided,
+        accuracy=knowledge.accuracy,
+        address="{}:{}".format(*overlay.address),
+        neighbours=tuple(
+            Neighbour(
+                key_id=one.key_id.hex(),
+                address="{}:{}".format(*one.address),
+                silent=round(one.last_heard, 1),
+            )
+            for one in overlay.neighbours()
+        ),
+        waiting=waiting,
+    )
+
+
+@dataclass(frozen=True)
+class Publication:
+    """How heads are shared: what of them, how numbers are written, and whether compressed."""
+
+    sharing: Sharing
+    encoding: Encoding
+    compress: bool
+
+    def publish(self, network: Overlay, knowledge: Knowledge, *, iteration: int) -> None:
+        """Share the head as it is after an iteration."""
+        network.share(
+            self.sharing.of_live_head(knowledge.learner.head),
+            iteration=iteration,
+            claims=knowledge.learner.claims,
+            encoding=self.encoding,
+            compress=self.compress,
+        )

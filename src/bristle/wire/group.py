@@ -1,0 +1,155 @@
+"""Which peers belong together: the same application, backbone, classes and, optionally, secret."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from hashlib import scrypt, sha256
+from typing import Any
+
+from bristle.wire.identity import KEY_ID_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """What heads of a group have in common: a store belongs to one of them for good.
+
+    Parameters
+    ----------
+    application : str
+        What the group calls itself.
+    backbone : str
+        Digest of the backbone.
+    classes : tuple of str
+        Names of the classes, in the order of the rows.
+    features : int
+        Columns of a head.
+    """
+
+    application: str
+    backbone: str
+    classes: tuple[str, ...]
+    features: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a head."""
+        return len(self.classes), self.features
+
+    @classmethod
+    def from_json(cls, text: str) -> Grouping:
+        """Read what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**{**fields, "classes": tuple(fields["classes"])})
+
+    def to_json(self) -> str:
+        """Return the group as JSON."""
+        return json.dumps(asdict(self))
+
+    def difference(self, other: Grouping) -> str | None:
+        """Say in what another group differs; None where it is the same."""
+        for name, mine, theirs in (
+            ("application", self.application, other.application),
+            ("backbone", self.backbone[:16], other.backbone[:16]),
+            ("list of classes", ", ".join(self.classes), ", ".join(other.classes)),
+            ("number of features", self.features, other.features),
+        ):
+            if mine != theirs:
+                return f"its {name} is {theirs!r}, this peer's is {mine!r}"
+        return None
+
+
+GROUP_ID_BYTES = 20
+PROOF_BYTES = 16
+SHORTEST_SECRET = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Peers whose heads fit together, and who may be one of them.
+
+    Parameters
+    ----------
+    application : str
+        What the heads are for.
+    backbone : str
+        Digest of the backbone: heads of different backbones mean different things.
+    classes : tuple of str
+        The names of a head's rows, in their order.
+    features : int
+        The length of a row.
+    secret : bytes, optional
+        Closes the group to all who do not know it. At least 16 bytes, best drawn by a machine.
+    members : frozenset of bytes, optional
+        Closes the group to all but these key ids.
+    """
+
+    application: str
+    backbone: str
+    classes: tuple[str, ...]
+    features: int
+    secret: bytes | None = field(default=None, repr=False)
+    members: frozenset[bytes] | None = None
+    id: bytes = field(init=False)
+    _proof_key: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            raise ValueError("a group needs at least one class")
+        if self.features < 1:
+            raise ValueError(f"features must be at least 1, not {self.features}")
+        if self.secret is not None and len(self.secret) < SHORTEST_SECRET:
+            raise ValueError(
+                f"the secret of a closed group has {len(self.secret)} bytes; use at least {SHORTEST_SECRET}, "
+                "e.g. from: python -c 'import secrets; print(secrets.token_hex(32))'"
+            )
+        wrong = [member for member in self.members or () if len(member) != KEY_ID_BYTES]
+        if wrong:
+            raise ValueError(f"{wrong[0].hex()!r} is no key id: those have {KEY_ID_BYTES} bytes")
+        content = _digest(self.application.encode(), self.backbone.encode(), *(name.encode() for name in self.classes))
+        content = _digest(content, self.features.to_bytes(8, "big"))
+        proof_key = content if self.secret is None else _stretch(self.secret, content)
+        object.__setattr__(self, "_proof_key", proof_key)
+        object.__setattr__(self, "id", hmac.digest(proof_key, b"bristle group id", "sha256")[:GROUP_ID_BYTES])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a head: classes, features."""
+        return len(self.classes), self.features
+
+    @property
+    def closed(self) -> bool:
+        """Whether one must be let in."""
+        return self.secret is not None or self.members is not None
+
+    def admits(self, key_id: bytes) -> bool:
+        """Tell whether the list of members, if there is one, names a key."""
+        return self.members is None or key_id in self.members
+
+    def prove(self, purpose: bytes, challenge: bytes) -> bytes:
+        """Return HMAC(k, purpose, challenge)[:16], which only those who know the group's secret can."""
+        return hmac.digest(self._proof_key, _digest(purpose, challenge), "sha256")[:PROOF_BYTES]
+
+    def proven(self, proof: bytes, purpose: bytes, challenge: bytes) -> bool:
+        """Tell, in constant time, whether `proof` is the one of this group."""
+        return hmac.compare_digest(proof, self.prove(purpose, challenge))
+
+    def mix(self, shared: bytes) -> bytes:
+        """Return 32 bytes from what two peers agreed on and what the group knows, to make session keys from."""
+        return hmac.digest(self._proof_key, b"bristle session" + shared, "sha256")
+
+
+def _digest(*parts: bytes) -> bytes:
+    """Hash parts with their lengths, so that no two lists of parts look alike."""
+    hashed = sha256(len(parts).to_bytes(4, "big"))
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "big") + part)
+    return hashed.digest()
+
+
+@lru_cache(maxsize=16)
+def _stretch(secret: bytes, salt: bytes) -> bytes:
+    """Make guessing a weak secret slow: all see the group's id, and each guess at it costs 16 MiB and a while."""
+    return scrypt(secret, salt=salt, n=2**14, r=8, p=1, dklen=32)

@@ -1,0 +1,193 @@
+"""Messages inside sealed datagrams: manifest, piece, acknowledgement, peers, leave; and addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bristle.wire.identity import KEY_ID_BYTES
+from bristle.wire.refusal import Refusal
+from bristle.wire.sizes import LARGEST_DATAGRAM
+
+Address = tuple[str, int]
+
+_EVERYBODY = ipaddress.IPv4Address("255.255.255.255")
+_FAMILIES = {4: 4, 6: 16}
+
+
+@lru_cache(maxsize=4096)
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(host)
+
+
+def is_loopback(address: Address) -> bool:
+    """Tell whether an address is on this machine."""
+    return _ip(address[0]).is_loopback
+
+
+@lru_cache(maxsize=4096)
+def _network(host: str) -> str:
+    ip = _ip(host)
+    return str(ipaddress.ip_network((ip, 24 if ip.version == 4 else 64), strict=False))
+
+
+def network_of(address: Address) -> str:
+    """Return the part of the network that an address is in: what whoever has one of its addresses may well have all of.
+
+    That is 256 addresses of IPv4, and as many as one link has of IPv6.
+    """
+    return _network(address[0])
+
+
+def may_hand_on(address: Address, to: Address) -> bool:
+    """Tell whether an address means the same to a neighbour: addresses of this machine mean nothing to another one.
+
+    Also what a neighbour at `to` may hand on to us: nobody outside gets us to contact a service of this machine.
+    """
+    ip = _ip(address[0])
+    if address[1] == 0 or ip.is_multicast or ip.is_unspecified or ip == _EVERYBODY:
+        return False
+    return (not ip.is_loopback or is_loopback(to)) and ip.version == _ip(to[0]).version
+
+
+def encode_address(address: Address) -> bytes:
+    """Return family (1 byte: 4 or 6), IP address (4 or 16), port (2)."""
+    ip = _ip(address[0])
+    return bytes([ip.version]) + ip.packed + address[1].to_bytes(2, "big")
+
+
+def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
+    """Return the address at a place in bytes, and where it ends; None if there is none."""
+    length = _FAMILIES.get(data[at]) if at < len(data) else None
+    if length is None or at + 3 + length > len(data):
+        return None
+    packed = data[at + 1 : at + 1 + length]
+    port = int.from_bytes(data[at + 1 + length : at + 3 + length], "big")
+    return (str(ipaddress.ip_address(packed)), port), at + 3 + length
+
+
+MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = range(1, 6)
+STOP = 0xFFFF
+"""An acknowledgement's base that means: send no more of this head, whether it has arrived or was refused."""
+
+MOST_UNITS = STOP - 1
+LARGEST_BITMAP = 128
+"""Bytes: a receiver tells of 1024 units beyond the first that it misses, and a sender keeps no more on their way."""
+
+MOST_PEERS = 24
+
+_PIECE = struct.Struct(">BQIH")
+_ACKNOWLEDGEMENT = struct.Struct(">BQIH")
+_MANIFEST = struct.Struct(">BIH")
+_PEERS = struct.Struct(">BQB")
+_SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
+
+
+@dataclass(frozen=True)
+class SignedManifest:
+    """A manifest as it was signed, and the size of the pieces in which its body follows."""
+
+    order: int
+    piece_size: int
+    signed: bytes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a body. `order`: the how-manieth datagram of this head this is, sent again or not."""
+
+    sequence: int
+    order: int
+    index: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Acknowledgement:
+    """Which units of a head have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
+
+    Parameters
+    ----------
+    sequence : int
+        Which head.
+    newest : int
+        The highest order of a datagram that has come.
+    base : int
+        All units below it have arrived; `STOP`: send no more.
+    later : int
+        Bit i tells whether unit base + 1 + i has arrived.
+    """
+
+    sequence: int
+    newest: int
+    base: int
+    later: int = 0
+
+
+@dataclass(frozen=True)
+class Peers:
+    """A sign of life, the newest sequence seen from the receiver of it, and where other peers of the group listen."""
+
+    seen: int
+    others: tuple[tuple[bytes, Address], ...] = ()
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The sender stops; it need not be waited for."""
+
+
+Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as bytes, to be sealed."""
+    match message:
+        case Piece(sequence, order, index, data):
+            return _PIECE.pack(PIECE, sequence, order, index) + data
+        case Acknowledgement(sequence, newest, base, later):
+            bitmap = later.to_bytes((later.bit_length() + 7) // 8, "little")[:LARGEST_BITMAP]
+            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, sequence, newest, base) + bitmap
+        case SignedManifest(order, piece_size, signed):
+            return _MANIFEST.pack(MANIFEST, order, piece_size) + signed
+        case Peers(seen, others):
+            records = b"".join(key_id + encode_address(address) for key_id, address in others)
+            return _PEERS.pack(PEERS, seen, len(others)) + records
+        case Leave():
+            return bytes([LEAVE])
+
+
+def decode(data: bytes) -> Message | Refusal:
+    """Return the message in bytes that were sealed."""
+    kind = data[0] if data else 0
+    if kind == PIECE and len(data) > _PIECE.size:
+        _, sequence, order, index = _PIECE.unpack_from(data)
+        return Piece(sequence, order, index, data[_PIECE.size :])
+    if kind == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
+        _, sequence, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
+        return Acknowledgement(sequence, newest, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
+    if kind == MANIFEST and len(data) > _MANIFEST.size:
+        _, order, piece_size = _MANIFEST.unpack_from(data)
+        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE:
+            return SignedManifest(order, piece_size, data[_MANIFEST.size :])
+    if kind == PEERS and len(data) >= _PEERS.size:
+        return _decode_peers(data)
+    if kind == LEAVE and len(data) == 1:
+        return Leave()
+    return Refusal.MALFORMED
+
+
+def _decode_peers(data: bytes) -> Peers | Refusal:
+    _, seen, count = _PEERS.unpack_from(data)
+    others: list[tuple[bytes, Address]] = []
+    at = _PEERS.size
+    for _ in range(min(count, MOST_PEERS)):
+        key_id = data[at : at + KEY_ID_BYTES]
+        found = decode_address(data, at + KEY_ID_BYTES)
+        if found is None:
+            return Refusal.MALFORMED
+        others.append((key_id, found[0]))
+        at = found[1]
+    return Peers(seen, tuple(others)) if at == len(data) and count <= MOST_PEERS else Refusal.MALFORMED

@@ -1,0 +1,73 @@
+"""A session: what peers say to each other after a handshake is sealed (ChaCha20-Poly1305) and counts once."""
+
+from __future__ import annotations
+
+from ipv8_rust_tunnels import generate_session_keys
+
+from bristle.wire.refusal import Refusal
+
+SEALED = 0xB5
+"""First byte of a sealed datagram; IPv8's own begin with 0."""
+
+SESSION_ID_BYTES = 4
+_HEADER_BYTES = 1 + SESSION_ID_BYTES
+_NONCE_BYTES = 8
+_TAG_BYTES = 16
+_WINDOW = 4096
+"""How many datagrams late one may come and still be told from a replay."""
+
+_WINDOW_MASK = (1 << _WINDOW) - 1
+
+
+class Session:
+    """One direction each way between two peers, under keys that both contributed to.
+
+    Parameters
+    ----------
+    secret : bytes
+        What the handshake agreed on, 32 bytes.
+    initiator : bool
+        Whether this side began: the directions have keys of their own.
+    local, remote : bytes
+        How each side finds the session: 4 bytes that the receiver chose.
+    """
+
+    def __init__(self, secret: bytes, *, initiator: bool, local: bytes, remote: bytes) -> None:
+        self._keys = generate_session_keys(secret)
+        self.initiator = initiator
+        self._outward, self._inward = (0, 1) if initiator else (1, 0)
+        self._prefix = bytes([SEALED]) + remote
+        self.local = local
+        self.heard = False
+        self._newest = 0
+        self._window = 0
+
+    def seal(self, message: bytes) -> bytes:
+        """Return the datagram that carries a message: kind 1, session 4, nonce 8, ciphertext, tag 16."""
+        return self._prefix + self._keys.encrypt_str(message, self._outward)
+
+    def open(self, datagram: bytes) -> bytes | Refusal:
+        """Return the message in a datagram, if the other side sealed it and it has not been here before."""
+        if len(datagram) < _HEADER_BYTES + _NONCE_BYTES + _TAG_BYTES:
+            return Refusal.MALFORMED
+        number = int.from_bytes(datagram[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES], "big")
+        ahead = number - self._newest
+        if ahead <= -_WINDOW or (ahead <= 0 and self._window >> -ahead & 1):
+            return Refusal.REPLAY
+        try:
+            message = self._keys.decrypt_str(datagram[_HEADER_BYTES:], self._inward)
+        except (RuntimeError, ValueError):
+            return Refusal.NOT_SEALED
+        if ahead > 0:
+            # A sender who leaps ahead forgets its own past, and costs no long shift.
+            self._window = 1 if ahead >= _WINDOW else (self._window << ahead | 1) & _WINDOW_MASK
+            self._newest = number
+        else:
+            self._window |= 1 << -ahead
+        self.heard = True
+        return message
+
+
+def session_id_of(datagram: bytes) -> bytes:
+    """Return the session that a sealed datagram says it belongs to."""
+    return datagram[1:_HEADER_BYTES]
