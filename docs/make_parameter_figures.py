@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bristle.apps.simulate_config import DataSection, read
-from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
 from bristle.report.content import Line, Panel, Section
 from bristle.report.figure import section_files
 from bristle.report.style import Styles
 from bristle.simulation import FeatureData, prepare, run
+from bristle.simulation.build import make_backbone, make_dataset, scenario_of
+from bristle.simulation.config import DataSection, read
 
 PICTURES = Path(__file__).parent / "pictures"
 KEPT = PICTURES / "parameters.jsonl"

@@ -1,11 +1,11 @@
-"""The configuration of a simulation: `bristle.apps.simulate_config.read` of a file, and of `--set` overrides.
+"""The configuration of a simulation: `bristle.simulation.config.read` of a file, and of `--set` overrides.
 
 Lines that begin with `--set ` are overrides; the rest is the file.
 """
 
 from __future__ import annotations
 
-from bristle.apps.simulate_config import SimulationConfig, read
+from bristle.simulation.config import SimulationConfig, read
 from harness import BrokenPromiseError, Target, refused, scratch
 
 FILE = scratch() / "world.toml"

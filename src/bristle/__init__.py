@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from bristle import attacks, rules
     from bristle._core import Pool
     from bristle.apps.simulate import simulate
-    from bristle.apps.simulate_parts import TOPOLOGIES
     from bristle.learning.metrics import Evaluation
     from bristle.peer.pace import Pace
     from bristle.peer.peer import Peer
     from bristle.rules import Bristle, Context, Decision
+    from bristle.simulation.build import TOPOLOGIES
 else:
     _WHERE = {
         "Bristle": "bristle.rules",
@@ -36,7 +36,7 @@ else:
         "Pace": "bristle.peer.pace",
         "Peer": "bristle.peer.peer",
         "Pool": "bristle._core",
-        "TOPOLOGIES": "bristle.apps.simulate_parts",
+        "TOPOLOGIES": "bristle.simulation.build",
         "simulate": "bristle.apps.simulate",
     }
 

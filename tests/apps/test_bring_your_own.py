@@ -11,8 +11,8 @@ import pytest
 from bristle._core import registry as bring_your_own
 from bristle.apps.reproduce import contender
 from bristle.apps.simulate import simulate
-from bristle.apps.simulate_config import DataSection, read
-from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
+from bristle.simulation.build import make_backbone, make_dataset, scenario_of
+from bristle.simulation.config import DataSection, read
 
 MODULE = """
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from bristle.report.snapshot_reading import read_snapshot
 from bristle.rules import Decision
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario, Watch, run
-from bristle.simulation.asynchrony import Asynchrony
+from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.topology import RandomNeighbours
 from bristle.simulation.world import Round
 

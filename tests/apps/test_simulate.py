@@ -14,9 +14,9 @@ import pytest
 
 import bristle
 from bristle.apps.simulate import simulate
-from bristle.apps.simulate_config import SimulationConfig, read
-from bristle.apps.simulate_parts import scenario_of
 from bristle.simulation import Watch
+from bristle.simulation.build import scenario_of
+from bristle.simulation.config import SimulationConfig, read
 
 BRISTLE = [sys.executable, "-c", "from bristle.cli import main; main()"]
 

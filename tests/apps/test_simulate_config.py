@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bristle import attacks, rules
-from bristle.apps.simulate_config import read
-from bristle.apps.simulate_parts import scenario_of
 from bristle.data import partitions
 from bristle.simulation import Asynchrony, Edges, RandomNeighbours, Ring, Scenario
+from bristle.simulation.build import scenario_of
+from bristle.simulation.config import read
 
 
 def test_an_empty_configuration_is_the_papers_world() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bristle.apps.simulate_config import read
-from bristle.apps.simulate_settings import LONGEST, settings_of
+from bristle.simulation.config import LONGEST, read, settings_of
 
 
 def test_what_is_said_beyond_the_defaults() -> None:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.apps.simulate_config import SimulationConfig, read
-from bristle.apps.toml_writing import toml_of
+from bristle.simulation.config import SimulationConfig, read, toml_of
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | words

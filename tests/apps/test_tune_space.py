@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bristle.apps.simulate_config import SimulationConfig, read
-from bristle.apps.simulate_parts import make_rule
 from bristle.apps.tune_space import KNOWN, chosen_parameters, ranges, spelled_out, values_of, with_values
 from bristle.rules import Bristle
+from bristle.simulation.build import make_rule
+from bristle.simulation.config import SimulationConfig, read
 
 
 def names(config: dict[str, Any], *wanted: str) -> tuple[str, ...]:

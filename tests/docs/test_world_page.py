@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bristle.apps.simulate_config import SimulationConfig
-from bristle.apps.simulate_parts import TOPOLOGIES
 from bristle.data import partitions
+from bristle.simulation.build import TOPOLOGIES
+from bristle.simulation.config import SimulationConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "world.md").read_text(encoding="utf-8")
 

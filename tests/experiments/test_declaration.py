@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from bristle.apps.simulate_config import read
-from bristle.apps.simulate_parts import scenario_of
 from bristle.experiments import Contender, Setting, Size, Task
 from bristle.rules import Krum, NearestNeighbourMixing, chain
 from bristle.simulation import RandomNeighbours
+from bristle.simulation.build import scenario_of
+from bristle.simulation.config import read
 
 
 def task(contender: Contender, setting: Setting, *, seed: int = 0, size: Size | None = None) -> Task:

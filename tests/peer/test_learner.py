@@ -10,7 +10,7 @@ from bristle.learning.samples import Samples, SampleStore
 from bristle.peer.learner import Draws, Learner, Message
 from bristle.peer.record import Iteration, heard_of
 from bristle.simulation import Scenario, World
-from bristle.simulation.features import FeatureData
+from bristle.simulation.population import FeatureData
 
 CLASSES, FEATURES = 5, 12
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.simulation.asynchrony import Asynchrony, Schedule
+from bristle.simulation.mailbox import Asynchrony, Schedule
 
 
 def schedule(asynchrony: Asynchrony, peers: int = 20, total: int = 100, seed: int = 0) -> Schedule:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.simulation.guesses import TRIAL, Guesses
+from bristle.simulation.measure import TRIAL, Guesses
 
 
 def exact(heads: np.ndarray, test: np.ndarray) -> np.ndarray:

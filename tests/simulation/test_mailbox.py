@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.simulation.asynchrony import Asynchrony, Schedule
-from bristle.simulation.mailbox import Mailbox
+from bristle.simulation.mailbox import Asynchrony, Mailbox, Schedule
 from bristle.simulation.topology import All
 
 PEERS = 6

@@ -30,7 +30,7 @@ def test_small_blocks_count_the_same(data: FeatureData, monkeypatch: pytest.Monk
     for _ in range(10):
         latest = world.advance()
     whole = measure(world, latest)
-    monkeypatch.setattr("bristle.simulation.measurement.block_bytes", lambda array: 16 * 6 * 37)
+    monkeypatch.setattr("bristle.simulation.measure.block_bytes", lambda array: 16 * 6 * 37)
     parts = measure(world, latest)
     assert (whole.accuracy == parts.accuracy).all()
     assert (whole.f1 == parts.f1).all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bristle.simulation.notebook_figure import NotebookFigure
+from bristle.report.notebook import NotebookFigure
 
 
 def test_a_notebook_gets_a_picture() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from bristle import rules
 from bristle.peer.sharing import Sharing
 from bristle.simulation import FeatureData, Scenario, World
-from bristle.simulation.publishing import published
+from bristle.simulation.world import published
 
 NOISY = Sharing(clip=0.5, noise=0.25)
 

@@ -17,7 +17,7 @@ from bristle import attacks, rules
 from bristle.data import partitions
 from bristle.simulation import Asynchrony, FeatureData, RandomNeighbours, Results, Round, Scenario, run
 from bristle.simulation.results import attack_name, rule_name
-from bristle.simulation.running import Watch
+from bristle.simulation.run import Watch
 
 PLAIN = Scenario(peers=4, classes_per_peer=3, iterations=25)
 HARD = Scenario(
@@ -160,7 +160,7 @@ def test_a_picture(data: FeatureData, tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "bristle.simulation.notebook_figure", raising=False)
+    monkeypatch.delitem(sys.modules, "bristle.report.notebook", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "bristle\[plots\]"'):
         Results().plot()
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.simulation.workers import Territory, Workers
+from bristle.simulation.large.workers import Territory, Workers
 
 PROGRAM = """
 import sys
 import numpy as np, torch
 from bristle import attacks
 from bristle.simulation import FeatureData, LargeWorld, Precision, RandomNeighbours, Scenario, Workers, on_device
-from bristle.simulation.large_measurement import evaluated_peers, measure_large
+from bristle.simulation.large.measure import evaluated_peers, measure_large
 rng = np.random.default_rng(0)
 truth, labels = rng.standard_normal((6, 24)), np.repeat(np.arange(6), 250)
 features = (truth[labels] + 0.8 * rng.standard_normal((len(labels), 24))).astype(np.float32)

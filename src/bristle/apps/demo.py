@@ -17,8 +17,8 @@ from bristle.backbones.backbone import Backbone, bundled
 from bristle.data import Dataset, mnist
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.simulation import FeatureData, Scenario, World, prepare
-from bristle.simulation.running import Watch
-from bristle.simulation.running import run as simulate
+from bristle.simulation.run import Watch
+from bristle.simulation.run import run as simulate
 from bristle.wire.sizes import Encoding
 
 Row = dict[str, Any]

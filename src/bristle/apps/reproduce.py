@@ -14,8 +14,6 @@ import bristle
 from bristle import rules
 from bristle._core import registry as bring_your_own
 from bristle._core.files import write_atomically
-from bristle.apps.simulate_config import DataSection, did_you_mean, read
-from bristle.apps.simulate_parts import make_dataset, scenario_of
 from bristle.backbones.backbone import Backbone, bundled
 from bristle.experiments import Contender, Size, Store, Task, Wanted, entries, figures
 from bristle.experiments import rows as rows_of
@@ -27,6 +25,8 @@ from bristle.experiments.plan import TIMED
 from bristle.experiments.ray_engine import RayEngine
 from bristle.experiments.store import versions
 from bristle.simulation import FeatureData, prepare
+from bristle.simulation.build import make_dataset, scenario_of
+from bristle.simulation.config import DataSection, did_you_mean, read
 
 Row = dict[str, Any]
 WORK = "bristle.apps.reproduce_work:work"

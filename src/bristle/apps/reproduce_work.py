@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.apps.simulate_config import read
-from bristle.apps.simulate_parts import scenario_of
 from bristle.experiments.declaration import Task
 from bristle.experiments.plan import CONNECTED
 from bristle.learning.baselines import accuracy_on, train_oracle
@@ -20,6 +18,8 @@ from bristle.learning.metrics import Evaluation
 from bristle.peer.step import PeerState, Samples, step
 from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
+from bristle.simulation.build import scenario_of
+from bristle.simulation.config import read
 from bristle.simulation.results import attack_name
 
 Row = dict[str, Any]

@@ -20,17 +20,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bristle.apps.dashboard_feed import Feed
 from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.apps.progress import patient_bar
-from bristle.apps.simulate_config import SimulationConfig, read
-from bristle.apps.simulate_parts import make_backbone, make_dataset, scenario_of
-from bristle.apps.simulate_settings import settings_of
 from bristle.data import Dataset
 from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Results, Scenario, Watch, World, on_device, prepare
 from bristle.simulation import run as run_world
-from bristle.simulation.device import torch_device
+from bristle.simulation.build import make_backbone, make_dataset, scenario_of
+from bristle.simulation.config import SimulationConfig, read, settings_of
+from bristle.simulation.large.device import torch_device
+from bristle.simulation.large.memory import check_memory, suits_scenario
 from bristle.simulation.results import Row
-from bristle.simulation.running import NOBODY
-from bristle.simulation.suitability import check_memory, suits_scenario
+from bristle.simulation.run import NOBODY
 
 SECONDS_BETWEEN_LINES = 5.0
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bristle.apps.simulate import Experiment
-from bristle.apps.simulate_config import SimulationConfig
-from bristle.apps.simulate_parts import scenario_of
 from bristle.apps.tune_space import Range, chosen_parameters, ranges, values_of, with_values
 from bristle.simulation import Watch
 from bristle.simulation import run as run_world
-from bristle.simulation.checkpoint import fingerprint
+from bristle.simulation.build import scenario_of
+from bristle.simulation.config import SimulationConfig
+from bristle.simulation.run import fingerprint
 from bristle.simulation.world import World
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bristle.apps.simulate_config import SimulationConfig, did_you_mean, read
-from bristle.apps.simulate_parts import make_rule
 from bristle.rules import Rule
 from bristle.rules.steps import Chain
+from bristle.simulation.build import make_rule
+from bristle.simulation.config import SimulationConfig, did_you_mean, read
 
 OF_THE_RULE = ("alpha", "beta", "phi", "kappa", "eta", "familiar", "foreign")
 LEARNING_RATE = "learning_rate"

@@ -14,9 +14,9 @@ from bristle.attacks import Knowledge, View
 from bristle.learning.optimiser import HeadState
 from bristle.learning.training import train_step
 from bristle.peer.step import PeerState, Samples
+from bristle.simulation.indexing import heard, replaced, rows_of
 from bristle.simulation.mailbox import Arrived
 from bristle.simulation.population import Population
-from bristle.simulation.rows_of import heard, replaced, rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers
 

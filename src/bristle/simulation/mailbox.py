@@ -1,4 +1,4 @@
-"""What has arrived where: the newest head of each sender, from a short history of what all of them shared."""
+"""Asynchrony and mailboxes: the newest head of each sender that has arrived."""
 
 from __future__ import annotations
 
@@ -9,8 +9,120 @@ import numpy as np
 
 from bristle._core import Array, namespace
 from bristle._core.rng import Stream, draw
-from bristle.simulation.asynchrony import Asynchrony
+from bristle._core.validation import check_count, check_share
 from bristle.simulation.topology import Booleans, Integers, Senders
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asynchrony:
+    """How far a world is from everyone acting at once and hearing everything at once.
+
+    Parameters
+    ----------
+    slow : float
+        Share of the peers, drawn, that act only in every `period`-th iteration.
+    period : int
+        How slow they are.
+    late : float
+        Share of the peers, drawn, that join late: each in an iteration drawn from 2 to `join_by`.
+    join_by : int
+        By when all have joined.
+    leaving : float
+        Share of the peers, drawn, that leave once, each in an iteration drawn from the whole run.
+    away : int, optional
+        After how many iterations they return; None: never.
+    absences : tuple of (peer, first, last)
+        Iterations in which certain peers are absent, both ends included, on top of what is drawn.
+    loss : float
+        Probability that a message never arrives.
+    delay : (int, int)
+        Iterations that a benign peer's message takes longer than usual, drawn between the two, both included.
+        Attackers have the better network: what they send may be lost, but is never late.
+    """
+
+    slow: float = 0.0
+    period: int = 4
+    late: float = 0.0
+    join_by: int = 100
+    leaving: float = 0.0
+    away: int | None = None
+    absences: tuple[tuple[int, int, int], ...] = ()
+    loss: float = 0.0
+    delay: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        for name, share in (("slow", self.slow), ("late", self.late), ("leaving", self.leaving), ("loss", self.loss)):
+            check_share(name, share)
+        check_count("period", self.period, least=1)
+        check_count("join_by", self.join_by, least=2)
+        if self.away is not None:
+            check_count("away", self.away, least=1)
+        if len(self.delay) != 2 or not 0 <= self.delay[0] <= self.delay[1]:
+            raise ValueError(f"delay={list(self.delay)}: give the least and the most iterations, e.g. [0, 3]")
+        for absence in self.absences:
+            if len(absence) != 3 or absence[0] < 0 or not 1 <= absence[1] <= absence[2]:
+                raise ValueError(f"absence {list(absence)} must be [peer, first iteration, last iteration]")
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives in the next iteration."""
+        return not self.loss and not self.delay[1]
+
+    @property
+    def depth(self) -> int:
+        """How many iterations of heads must be kept, so that all that can still arrive is there."""
+        if self.reliable:
+            return 1  # What a peer shared last is the head that it still has.
+        return self.delay[1] + (self.period if self.slow else 1)
+
+
+class Schedule:
+    """When each of `peers` peers is there, and when it acts; the same for the same seed."""
+
+    def __init__(self, asynchrony: Asynchrony, *, peers: int, total: int, seed: int) -> None:
+        absent_peer = max((peer for peer, _, _ in asynchrony.absences), default=0)
+        if absent_peer >= peers:
+            raise ValueError(f"absences name peer {absent_peer}, but peers are numbered from 0 to {peers - 1}")
+        self._absences = asynchrony.absences
+        draws = draw(seed, Stream.SCHEDULE, np.arange(peers), 0, 4)
+        order = draw(seed, Stream.SCHEDULE, np.arange(peers), 1, 3)
+        slow, late, leaving = (
+            _chosen(order[:, column], share)
+            for column, share in enumerate((asynchrony.slow, asynchrony.late, asynchrony.leaving))
+        )
+        self.period = np.where(slow, asynchrony.period, 1)
+        self._phase = _whole_rounds(draws[:, 0], 0, self.period - 1)
+        self._joins = np.where(late, _whole_rounds(draws[:, 1], 2, asynchrony.join_by), 1)
+        never = np.iinfo(np.int64).max
+        self._leaves = np.where(leaving, _whole_rounds(draws[:, 2], 1, total), never)
+        returns = never if asynchrony.away is None else self._leaves + (asynchrony.away if leaving.any() else 0)
+        self._returns = np.where(leaving, returns, never)
+
+    def present(self, iteration: int) -> Booleans:
+        """Tell who is there [peers]."""
+        there: Booleans = (iteration >= self._joins) & ((iteration < self._leaves) | (iteration >= self._returns))
+        for peer, first, last in self._absences:
+            there[peer] &= not first <= iteration <= last
+        return there
+
+    def acting(self, iteration: int) -> Booleans:
+        """Tell who is there and acts [peers]."""
+        turn: Booleans = (iteration + self._phase) % self.period == 0
+        return turn & self.present(iteration)
+
+
+def _chosen(draws: Any, share: float) -> Booleans:
+    """Choose this share of the peers, rounded: those with the smallest draws."""
+    chosen = np.zeros(len(draws), dtype=np.bool)
+    chosen[np.argsort(draws, kind="stable")[: round(share * len(draws))]] = True
+    return chosen
+
+
+def _whole_rounds(draws: Any, least: int, most: Any) -> Integers:
+    """Turn uniforms into whole numbers from `least` to `most`, both included."""
+    numbers: Integers = least + np.floor(draws * (np.asarray(most) - least + 1)).astype(np.int64)
+    return numbers
+
 
 NEVER = -(1 << 40)
 

@@ -1,22 +1,59 @@
-"""Who holds what: the samples of benign peers and of attackers."""
+"""Features of a dataset, and which peer holds which samples."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bristle._core import Array, namespace, to_numpy
 from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw
+from bristle.backbones.backbone import Backbone
+from bristle.backbones.features import extract
 from bristle.data import Dataset, partitions
 from bristle.learning.metrics import Evaluation
 from bristle.learning.training import held_labels
 from bristle.peer.step import Samples
-from bristle.simulation.features import FeatureData
-from bristle.simulation.rows_of import rows_of
+from bristle.simulation.indexing import rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers
+
+
+@dataclass(frozen=True)
+class FeatureData:
+    """Features and labels for training [N, D], [N] and for testing, the names of the classes, and users where known."""
+
+    train: Array
+    train_labels: Array
+    test: Array
+    test_labels: Array
+    classes: tuple[str, ...]
+    user: np.ndarray[Any, Any] | None = None
+
+
+def prepare(
+    dataset: Dataset,
+    backbone: Backbone,
+    *,
+    test_samples: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FeatureData:
+    """Extract the features of a dataset, or take them from the cache.
+
+    `test_samples` limits the test set to its first samples, for those who cannot wait.
+    """
+    return FeatureData(
+        train=extract(backbone, dataset.x_train, progress=progress),
+        train_labels=np.asarray(dataset.y_train, dtype=np.int64),
+        test=extract(backbone, dataset.x_test[:test_samples], progress=progress),
+        test_labels=np.asarray(dataset.y_test[:test_samples], dtype=np.int64),
+        classes=dataset.classes,
+        user=dataset.user,
+    )
+
 
 # Held-out features of up to so many bytes are looked up once; those of larger worlds whenever they are needed.
 KEPT_BYTES = 3 << 29

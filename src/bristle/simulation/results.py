@@ -13,8 +13,8 @@ from bristle.attacks.registry import ATTACKS
 from bristle.rules import Rule
 from bristle.rules.registry import RULES, STEPS
 from bristle.rules.steps import Chain
-from bristle.simulation.large_world import LargeWorld
-from bristle.simulation.measurement import Measurement
+from bristle.simulation.large.world import LargeWorld
+from bristle.simulation.measure import Measurement
 from bristle.simulation.world import World
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Results:
         Returns the figure, which a notebook shows: `results.plot().savefig("accuracy.svg")` keeps it. Needs matplotlib.
         """
         try:
-            from bristle.simulation.notebook_figure import NotebookFigure  # noqa: PLC0415
+            from bristle.report.notebook import NotebookFigure  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError('plotting needs matplotlib: pip install "bristle[plots]"') from error
         figure = NotebookFigure(figsize=(6, 4), layout="constrained")

@@ -10,24 +10,33 @@ import numpy as np
 
 from bristle._core import Array, to_numpy
 from bristle._core.arrays import from_numpy
-from bristle._core.rng import Stream, draw
+from bristle._core.rng import Stream, draw, draw_normals
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState
 from bristle.peer.step import PeerState, Samples, step
 from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, Scene
-from bristle.simulation.asynchrony import Schedule
-from bristle.simulation.features import FeatureData
-from bristle.simulation.joining import joined
-from bristle.simulation.mailbox import Mailbox
+from bristle.simulation.indexing import SPARSE, joined, rows_of
+from bristle.simulation.mailbox import Mailbox, Schedule
 from bristle.simulation.neighbourhood import Neighbourhoods
-from bristle.simulation.population import KEPT_BYTES, populate
-from bristle.simulation.publishing import published
-from bristle.simulation.rows_of import SPARSE, rows_of
+from bristle.simulation.population import KEPT_BYTES, FeatureData, populate
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers
 from bristle.wire.sizes import head_bytes
+
+
+def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
+    """Return what is shared of heads [peers, C, D] in an iteration: themselves, or cut and with noise."""
+    if scenario.sharing.plain:
+        return heads
+    peers, classes, features = heads.shape
+    normals = None
+    if scenario.sharing.noise:
+        drawn = draw_normals(scenario.seed, Stream.SHARING, range(peers), iteration, classes * features)
+        normals = from_numpy(drawn.reshape(heads.shape), like=heads, dtype=heads.dtype)
+    return scenario.sharing(heads, normals)
+
 
 CHUNK_BYTES = 64 << 20
 """What the heads that a chunk of receivers hears may take, where each hears few of all."""

@@ -1,23 +1,72 @@
-"""Running a world from beginning to end, or from a checkpoint on."""
+"""Run a world from beginning to end, or from a checkpoint on."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
+
+from bristle._core import to_numpy
+from bristle._core.files import write_atomically
 from bristle._core.validation import check_count
-from bristle.simulation import checkpoint as checkpoints
-from bristle.simulation.features import FeatureData
-from bristle.simulation.large_measurement import evaluated_peers, measure_large
-from bristle.simulation.large_world import LargeWorld
-from bristle.simulation.measurement import Measurement, guesses_for, measure
+from bristle.backbones.features import array_digest
+from bristle.simulation.large.measure import evaluated_peers, measure_large
+from bristle.simulation.large.memory import suits
+from bristle.simulation.large.world import LargeWorld
+from bristle.simulation.measure import Measurement, guesses_for, measure
+from bristle.simulation.population import FeatureData
 from bristle.simulation.results import Results, Row, row_of
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.suitability import suits
 from bristle.simulation.world import Round, World
+
+FORMAT = 1
+
+
+def fingerprint(world: World, *, every: int, figure: str) -> str:
+    """Return what tells a run from any other: SHA-256 of its scenario, its data and what its rows look like."""
+    data = world.data
+    users = () if data.user is None else (data.user,)
+    arrays = (data.train, data.train_labels, data.test, data.test_labels, *users)
+    digests = [array_digest(to_numpy(values)) for values in arrays]
+    return hashlib.sha256(repr((FORMAT, world.scenario, data.classes, digests, every, figure)).encode()).hexdigest()
+
+
+def save_checkpoint(path: Path, world: World, rows: list[Row], *, identity: str) -> None:
+    """Write a checkpoint: all arrays of the world, and as JSON the rows so far and the run's fingerprint."""
+    about = json.dumps({"format": FORMAT, "fingerprint": identity, "rows": rows}, allow_nan=False)
+    content = io.BytesIO()
+    arrays: dict[str, Any] = dict(world.arrays())
+    np.savez(content, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)
+    write_atomically(path, [content.getbuffer()])
+
+
+def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
+    """Put a world where a checkpoint left it; return the rows so far."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no such checkpoint; leave out resume to begin anew")
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            about = json.loads(bytes(file["about"]).decode())
+            arrays = {name: file[name] for name in file.files if name != "about"}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not a checkpoint, or is damaged: remove it and begin anew") from error
+    if not isinstance(about, dict) or about.get("fingerprint") != identity:
+        raise ValueError(
+            f"{path} is a checkpoint of another configuration, other data or another version: "
+            "resume with what it was made with, or begin anew under another name"
+        )
+    world.restore(arrays)
+    rows: list[Row] = about["rows"]
+    return rows
+
 
 EVERY = 10
 SAVE_AFTER = 30.0  # seconds between checkpoints
@@ -99,10 +148,10 @@ def run(
     if evaluate_peers is not None:
         raise ValueError(f"evaluate_peers is for large worlds, and this is none: {reason or 'it keeps a checkpoint'}")
     world = World(scenario, data)
-    identity = "" if checkpoint is None else checkpoints.fingerprint(world, every=every, figure=figure)
+    identity = "" if checkpoint is None else fingerprint(world, every=every, figure=figure)
     rows: list[Row] = []
     if checkpoint is not None and resume:
-        rows = checkpoints.load(checkpoint, world, identity=identity)
+        rows = load_checkpoint(checkpoint, world, identity=identity)
     for row in rows:
         _tell(watch.row, row)
     guesses = guesses_for(world)
@@ -150,7 +199,7 @@ def _run_large(world: LargeWorld, wanted: int | None, *, figure: str, every: int
 
 def _save(path: Path | None, world: World, rows: list[Row], identity: str) -> None:
     if path is not None:
-        checkpoints.save(path, world, rows, identity=identity)
+        save_checkpoint(path, world, rows, identity=identity)
 
 
 def _tell(whom: Callable[[T], None] | None, what: T) -> None:

@@ -1,4 +1,4 @@
-"""Which class each of many heads predicts for each test sample, without multiplying all of them."""
+"""Measure a world: accuracy on test samples, weights, and cached predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-Floats = np.ndarray[Any, np.dtype[np.float32]]
+from bristle._core import block_bytes, namespace, to_numpy
+from bristle.simulation.world import Round, World
+
+Outputs = np.ndarray[Any, np.dtype[np.float32]]
 Wide = np.ndarray[Any, np.dtype[np.float64]]
 Booleans = np.ndarray[Any, np.dtype[np.bool]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -28,9 +31,9 @@ WORTHWHILE = 0.5
 class _Center:
     """What some heads have in common [C, D], the class it predicts for each sample [N], and its lead [N]."""
 
-    head: Floats
+    head: Outputs
     guess: Classes
-    lead: Floats
+    lead: Outputs
 
 
 class Guesses:
@@ -48,25 +51,25 @@ class Guesses:
         The test samples.
     """
 
-    def __init__(self, test: Floats) -> None:
+    def __init__(self, test: Outputs) -> None:
         self._test = test
         self._norms = np.sqrt(np.einsum("nd,nd->n", test, test, dtype=np.float64))
         self._center: _Center | None = None
 
-    def of(self, heads: Floats) -> Classes:
+    def of(self, heads: Outputs) -> Classes:
         """Return the classes [P, N] that heads [P, C, D] predict."""
         found = np.empty((len(heads), len(self._test)), dtype=_numbering(heads.shape[1]))
         for peers, guess in self.blocks(heads):
             found[peers] = guess
         return found
 
-    def blocks(self, heads: Floats) -> Iterator[tuple[Integers, Classes]]:
+    def blocks(self, heads: Outputs) -> Iterator[tuple[Integers, Classes]]:
         """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the numbers of these heads [p]."""
         reach = self._centre(heads) if len(heads) else None
         for peers in _parts(len(heads), reach):
             yield peers, self._predictions(heads[peers], None if reach is None else reach[peers])
 
-    def _centre(self, heads: Floats) -> Wide | None:
+    def _centre(self, heads: Outputs) -> Wide | None:
         """Keep or renew the center; return how far heads are from it [P, C], None if it spares them nothing."""
         reach = None if self._center is None else _reach(heads - self._center.head)
         work = self._work(self._center, reach, len(heads))
@@ -84,7 +87,7 @@ class Guesses:
         shares = [self._doubtful(center, reach[peers]).mean() for peers in _parts(heads, reach)]
         return float(sum(share if share <= WORTHWHILE else 1 for share in shares))
 
-    def _predictions(self, heads: Floats, reach: Wide | None) -> Classes:
+    def _predictions(self, heads: Outputs, reach: Wide | None) -> Classes:
         if self._center is not None and reach is not None:
             doubtful = self._doubtful(self._center, reach)
             if doubtful.mean() <= WORTHWHILE:
@@ -94,7 +97,7 @@ class Guesses:
                 return guess
         return _predict(heads, self._test, self._norms)[0]
 
-    def _centered(self, head: Floats, part: slice) -> _Center:
+    def _centered(self, head: Outputs, part: slice) -> _Center:
         (guess,), (lead,) = _predict(head[None], self._test[part], self._norms[part])
         return _Center(head, guess, lead)
 
@@ -115,7 +118,7 @@ def _numbering(classes: int) -> np.dtype[np.unsignedinteger[Any]]:
     return np.min_scalar_type(classes)
 
 
-def _reach(change: Floats) -> Wide:
+def _reach(change: Outputs) -> Wide:
     """Return how much any other output can gain on that of a class [P, C], for ‖x‖ = 1."""
     wide = change.astype(np.float64)
     products = wide @ wide.swapaxes(1, 2)
@@ -126,7 +129,7 @@ def _reach(change: Floats) -> Wide:
     return furthest
 
 
-def _predict(heads: Floats, test: Floats, norms: Wide) -> tuple[Classes, Floats]:
+def _predict(heads: Outputs, test: Outputs, norms: Wide) -> tuple[Classes, Outputs]:
     """Return the predictions [P, n] and by how much each is at least ahead of other classes [P, n]."""
     peers, classes, depth = heads.shape
     outputs = (heads.reshape(-1, depth) @ test.T).reshape(peers, classes, len(test))
@@ -138,7 +141,7 @@ def _predict(heads: Floats, test: Floats, norms: Wide) -> tuple[Classes, Floats]
     return guess, lead
 
 
-def _best(outputs: Floats) -> tuple[Classes, Floats]:
+def _best(outputs: Outputs) -> tuple[Classes, Outputs]:
     """Return the class [P, n] with the largest of outputs [P, C, n], and its lead over the second."""
     first = outputs[:, 0, :].copy()
     second = np.full_like(first, -np.inf)
@@ -152,7 +155,7 @@ def _best(outputs: Floats) -> tuple[Classes, Floats]:
     return guess, first - second
 
 
-def _settle(heads: Floats, test: Floats, guess: Classes, lead: Floats) -> None:
+def _settle(heads: Outputs, test: Outputs, guess: Classes, lead: Outputs) -> None:
     """Decide in 64 bits what 32 leave open."""
     unsure = lead <= 0
     for peer in np.flatnonzero(unsure.any(axis=1)):
@@ -162,3 +165,104 @@ def _settle(heads: Floats, test: Floats, guess: Classes, lead: Floats) -> None:
             outputs = test[some].astype(np.float64) @ head.T
             same = 1e-12 * np.abs(outputs).max(axis=1, keepdims=True)
             guess[peer, some] = (outputs >= outputs.max(axis=1, keepdims=True) - same).argmax(axis=1)
+
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """How the benign peers of a world do, on the whole test set.
+
+    Parameters
+    ----------
+    accuracy : array [peers]
+        Share of all test samples whose class is predicted.
+    class_accuracy : array [peers, C]
+        The same for the samples of each class; NaN for a class without any.
+    f1 : array [peers, C]
+        F1 of each class, one against the rest, with 0/0 = 0.
+    weight_benign, weight_malicious : float
+        Share of a row of a head that came from other benign peers and from attackers in the latest iteration, on
+        average over the peers that acted and the classes. The rest is the own head's.
+    bytes_sent : integer array [peers]
+        What each peer sent from the beginning.
+    """
+
+    accuracy: Floats
+    class_accuracy: Floats
+    f1: Floats
+    weight_benign: float
+    weight_malicious: float
+    bytes_sent: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def guesses_for(world: World) -> Guesses | None:
+    """Return what speeds up the measurements of a world, if there is something: give it to each of them."""
+    test = world.data.test
+    return Guesses(test) if isinstance(test, np.ndarray) and test.dtype == np.float32 else None
+
+
+def measure(world: World, latest: Round, *, guesses: Guesses | None = None) -> Measurement:
+    """Measure a world after an iteration."""
+    hits, predicted, real = _counts(world) if guesses is None else _counted(world, guesses)
+    both = predicted + real
+    benign, malicious = _weights(world, latest)
+    return Measurement(
+        accuracy=hits.sum(axis=1) / max(1, int(real.sum())),
+        class_accuracy=np.where(real > 0, hits / np.maximum(real, 1), np.nan),
+        f1=2 * hits / np.maximum(both, 1),
+        weight_benign=benign,
+        weight_malicious=malicious,
+        bytes_sent=world.bytes_sent,
+    )
+
+
+def _weights(world: World, latest: Round) -> tuple[float, float]:
+    weights = to_numpy(latest.decision.weights)
+    receivers, _, classes = weights.shape
+    if not receivers:
+        return 0.0, 0.0
+    shares = weights.sum(axis=2, dtype=np.float64)
+    malicious = float(shares[latest.senders >= world.scenario.peers].sum())
+    total = receivers * classes
+    return (float(shares.sum()) - malicious) / total, malicious / total
+
+
+def _counted(world: World, guesses: Guesses) -> tuple[Any, Any, Any]:
+    """Return what `_counts` does, from predictions."""
+    heads, labels = to_numpy(world.heads), to_numpy(world.data.test_labels)
+    count, classes, _ = heads.shape
+    hits = np.zeros((count, classes), dtype=np.int64)
+    predicted = np.zeros((count, classes), dtype=np.int64)
+    for peers, guess in guesses.blocks(heads):
+        alike = labels.astype(guess.dtype)
+        for peer, guessed in zip(peers, guess, strict=True):
+            predicted[peer] = np.bincount(guessed, minlength=classes)
+            hits[peer] = np.bincount(guessed[guessed == alike], minlength=classes)
+    return hits, predicted, np.bincount(labels, minlength=classes)
+
+
+def _counts(world: World) -> tuple[Any, Any, Any]:
+    """Count hits and predictions of each peer and class [peers, C], and the samples of each class [C]."""
+    heads, test, labels = world.heads, world.data.test, to_numpy(world.data.test_labels)
+    xp, (peers, classes, depth) = namespace(heads), heads.shape
+    hits = np.zeros((peers, classes), dtype=np.int64)
+    predicted = np.zeros((peers, classes), dtype=np.int64)
+    # In blocks of heads and samples, so that the outputs for all of them never lie in memory at once.
+    room = max(1, block_bytes(heads) // (16 * classes))
+    samples = max(1, min(len(labels), room))
+    size = max(1, room // samples)
+    for start in range(0, peers, size):
+        some = heads[start : start + size, ...]
+        rows = xp.reshape(some, (-1, depth))
+        count = int(some.shape[0])
+        cells = (np.arange(count) * classes)[None, :]
+        for first in range(0, len(labels), samples):
+            outputs = test[first : first + samples, :] @ xp.matrix_transpose(rows)
+            guess = to_numpy(xp.argmax(xp.reshape(outputs, (-1, count, classes)), axis=-1))
+            cell = guess + cells
+            right = cell[guess == labels[first : first + samples, None]]
+            for counted, into in ((cell.ravel(), predicted), (right, hits)):
+                into[start : start + count] += np.bincount(counted, minlength=count * classes).reshape(count, classes)
+    return hits, predicted, np.bincount(labels, minlength=classes)

@@ -9,8 +9,8 @@ import numpy as np
 from bristle._core import Array, block_bytes
 from bristle._core.rng import Stream, draw, pick_distinct
 from bristle._core.validation import check_count
-from bristle.simulation.large_world import LargeWorld
-from bristle.simulation.measurement import Measurement
+from bristle.simulation.large.world import LargeWorld
+from bristle.simulation.measure import Measurement
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Integers
 

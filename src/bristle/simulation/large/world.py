@@ -18,18 +18,15 @@ from bristle.learning.training import Batch, head_step, mean_shift, trained_clas
 from bristle.peer.step import Samples
 from bristle.rules import Bristle, FedAvg, Local
 from bristle.rules.call import Task
-from bristle.simulation.device import free_bytes
-from bristle.simulation.device_streams import draw_on_device, stream_key
-from bristle.simulation.features import FeatureData
-from bristle.simulation.fused import MOST_MODELS, Batches, Moments, fused_for
-from bristle.simulation.memory_plan import FORGETFUL, MemoryPlan, plan_for
+from bristle.simulation.large.device import draw_on_device, free_bytes, stream_key
+from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, fused_for
+from bristle.simulation.large.inbox import SparseInbox, TableRows
+from bristle.simulation.large.memory import FORGETFUL, MemoryPlan, heard_by_each, one_list, plan_for, suits
+from bristle.simulation.large.workers import Territory, Workers
 from bristle.simulation.neighbourhood import Neighbourhoods
-from bristle.simulation.population import Population, populate
+from bristle.simulation.population import FeatureData, Population, populate
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.sparse_inbox import SparseInbox, TableRows
-from bristle.simulation.suitability import heard_by_each, one_list, suits
 from bristle.simulation.topology import Integers
-from bristle.simulation.workers import Territory, Workers
 from bristle.wire.sizes import head_bytes
 
 # Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.

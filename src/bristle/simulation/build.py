@@ -8,16 +8,6 @@ from typing import Any, Literal
 
 from bristle._core import registry as bring_your_own
 from bristle._core.validation import make
-from bristle.apps.simulate_config import (
-    AttackSection,
-    DataSection,
-    Named,
-    PartitionSection,
-    RuleSection,
-    SimulationConfig,
-    TopologySection,
-    did_you_mean,
-)
 from bristle.attacks import Attack
 from bristle.attacks.registry import ATTACKS
 from bristle.backbones import backbone as backbones
@@ -39,6 +29,16 @@ from bristle.simulation import (
     Scenario,
     SmallWorld,
     Topology,
+)
+from bristle.simulation.config import (
+    AttackSection,
+    DataSection,
+    Named,
+    PartitionSection,
+    RuleSection,
+    SimulationConfig,
+    TopologySection,
+    did_you_mean,
 )
 
 TOPOLOGIES: dict[str, type[Topology]] = {

@@ -1,17 +1,54 @@
-"""The configuration of a simulation: what a TOML file may say, checked, and what it stands for."""
+"""The TOML configuration of a simulation: keys, defaults, checks, and writing it back."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bristle.simulation.precision import Moments, Shared
+from bristle.simulation.scenario import Moments, Shared
+
+
+def toml_of(config: SimulationConfig, *, about: str = "") -> str:
+    """Return what the configuration says beyond the defaults, with `about` as a comment at the top."""
+    lines = [f"# {line}".rstrip() for line in about.splitlines()]
+    for section, content in config.model_dump(exclude_unset=True).items():
+        lines += ["", f"[{section}]"]
+        lines += [f"{_key(key)} = {value_of(value)}" for key, value in content.items() if value is not None]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
+
+
+def value_of(value: Any) -> str:
+    """Return a value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_key(key)} = {value_of(entry)}" for key, entry in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value_of(entry) for entry in value)}]"
+    return value.isoformat() if isinstance(value, date | time) else repr(value)
+
+
+def _toml_text(text: str) -> str:
+    # JSON's strings are TOML's, but for the one control character that JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
 
 _LONGEST = 200
 """Characters of a wrong value that are shown."""
@@ -245,3 +282,25 @@ def _shown(value: object) -> str:
     except ValueError:  # Python writes no number of thousands of digits.
         return "a number of thousands of digits"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+HAVE_COLUMNS = frozenset({"world.figure", "world.seed", "world.peers", "world.attackers"})
+HAVE_NO_EFFECT = frozenset({"world.iterations", "world.evaluate_every", "world.receivers_at_once"})
+LONGEST = 40
+
+
+def settings_of(config: SimulationConfig) -> dict[str, str]:
+    """Return what a configuration says beyond the defaults, as text by key: `{"rule.alpha": "0.2"}`."""
+    said = {
+        f"{table}.{key}": value
+        for table, content in config.model_dump(exclude_defaults=True).items()
+        for key, value in content.items()
+    }
+    return {key: _text(value) for key, value in said.items() if key not in HAVE_COLUMNS | HAVE_NO_EFFECT}
+
+
+def _text(value: Any) -> str:
+    """Return a value as text; of a long one, such as the edges of a graph, the beginning and a digest."""
+    text = value if isinstance(value, str) else value_of(value)
+    digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:8]
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 12]}... {digest}"

@@ -49,7 +49,7 @@ class Fused:
     """The kernels for CUDA devices. Answers are those of the plain operations, within rounding."""
 
     def __init__(self) -> None:
-        from bristle.simulation import kernels  # noqa: PLC0415
+        from bristle.simulation.large import kernels  # noqa: PLC0415
 
         self._kernels = kernels
 
