@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.apps.reproduce import COLUMNS, QUICK, Progress, Reproduction, contender, reproduce, wanted_of, write_rows
-from bristle.apps.reproduce_report import findings_of, report_of, said
 from bristle.apps.simulate import simulate
-from bristle.experiments import Task, entries, tasks
+from bristle.paper import Task, entries, tasks
+from bristle.paper.report import findings_of, report_of, said
+from bristle.paper.reproduce import COLUMNS, QUICK, Progress, Reproduction, contender, reproduce, wanted_of, write_rows
 
 COMMAND = [sys.executable, "-c", "from bristle.cli import main; main()", "reproduce"]
 SMALL = ("bristle", "bridge", "local")

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from bristle.apps.reproduce import wanted_of
-from bristle.apps.reproduce_work import work
 from bristle.data import mnist
-from bristle.experiments import Entry, Task, entries
-from bristle.experiments.traffic import WHOLE, bytes_per_iteration
+from bristle.paper import Entry, Task, entries
+from bristle.paper.measured import WHOLE, bytes_per_iteration
+from bristle.paper.reproduce import wanted_of
+from bristle.paper.work import work
 from bristle.simulation import FeatureData
 
 pytest.importorskip("torch")

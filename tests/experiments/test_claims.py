@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from bristle.experiments import Measured, Wanted, figures
-from bristle.experiments.claims import CLAIMS
-from bristle.experiments.targets import BARS, TARGETS, observations
+from bristle.paper import Measured, Wanted, figures
+from bristle.paper.claims import BARS, CLAIMS, TARGETS, observations
 
 Row = dict[str, Any]
 

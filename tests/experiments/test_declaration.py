@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bristle.experiments import Contender, Setting, Size, Task
+from bristle.paper import Contender, Setting, Size, Task
 from bristle.rules import Krum, NearestNeighbourMixing, chain
 from bristle.simulation import RandomNeighbours
 from bristle.simulation.build import scenario_of

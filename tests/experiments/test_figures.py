@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bristle.experiments import Figure, figures
-from bristle.experiments.reference import author_curve
+from bristle.paper import Figure, figures
+from bristle.paper.measured import author_curve
 
 FOUR = {"label-flip", "additive-noise", "krum", "trimmed-mean"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bristle.experiments.engine import Listener, TaskError
-from bristle.experiments.local_engine import LocalEngine
+from bristle.paper.engines import Listener, TaskError
+from bristle.paper.engines.local import LocalEngine
 from bristle.simulation import FeatureData
 
 SAID = "66.0 ('a', 'b', 'c', 'd') threads 1 writable False"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bristle.experiments import Measured
+from bristle.paper import Measured
 
 
 def row(seed: int, iteration: int, mean: float, worst: float, rule: str = "bristle") -> dict[str, Any]:

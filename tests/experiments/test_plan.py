@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bristle import rules
-from bristle.experiments import Entry, Wanted, entries, figures, rows, tasks
-from bristle.experiments.contenders import PAPER, full
+from bristle.paper import Entry, Wanted, entries, figures, rows, tasks
+from bristle.paper.declaration import PAPER, full
 
 
 def wanted(*names: str, **options: object) -> Wanted:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bristle.experiments.engine import Listener, TaskError
-from bristle.experiments.ray_engine import RayEngine
+from bristle.paper.engines import Listener, TaskError
+from bristle.paper.engines.ray import RayEngine
 from bristle.simulation import FeatureData
 
 pytest.importorskip("ray", reason='Ray is not installed: pip install "bristle[ray]"')

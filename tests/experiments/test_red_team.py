@@ -1,5 +1,5 @@
 from bristle import attacks, rules
-from bristle.experiments.red_team import MATCHES, RULES
+from bristle.paper.figures import MATCHES, RULES
 
 
 def test_every_match_can_be_played() -> None:

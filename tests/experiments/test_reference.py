@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bristle.experiments import figures
-from bristle.experiments.reference import author_curve, author_timing
+from bristle.paper import figures
+from bristle.paper.measured import author_curve, author_timing
 
 
 @pytest.mark.parametrize(

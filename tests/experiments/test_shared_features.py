@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.experiments import shared_features
+from bristle.paper.store import load_features, save_features
 from bristle.simulation import FeatureData
 
 
@@ -17,8 +17,8 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         rng.random((20, 3), dtype=np.float32), np.arange(20) % 2, rng.random((5, 3), dtype=np.float32),
         np.arange(5) % 2, ("yes", "no"),
     )  # fmt: skip
-    shared_features.save(data, tmp_path / "new")
-    found = shared_features.load(tmp_path / "new")
+    save_features(data, tmp_path / "new")
+    found = load_features(tmp_path / "new")
     before = (data.train, data.train_labels, data.test, data.test_labels)
     after = (found.train, found.train_labels, found.test, found.test_labels)
     for ours, theirs in zip(before, after, strict=True):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bristle.experiments import Store
-from bristle.experiments.store import versions
+from bristle.paper import Store
+from bristle.paper.store import versions
 
 TASK, ROWS = '{"config": {}, "kind": "world"}', [{"iteration": 10, "accuracy_mean": 1 / 3}]
 

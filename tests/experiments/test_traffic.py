@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bristle.experiments.traffic import HEAD, WHOLE, bytes_per_iteration
+from bristle.paper.measured import HEAD, WHOLE, bytes_per_iteration
 from bristle.wire.sizes import head_bytes
 
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bristle.apps.reproduce import Progress as Told
-from bristle.apps.reproduce import Reproduction, reproduce, write_rows
-from bristle.experiments import Task, Wanted, entries, tasks
+from bristle.paper import Task, Wanted, entries, tasks
+from bristle.paper.reproduce import Progress as Told
+from bristle.paper.reproduce import Reproduction, reproduce, write_rows
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -62,7 +62,7 @@ def show(
 
 
 def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
-    from bristle.apps.reproduce_report import findings_of, report_of, said  # noqa: PLC0415
+    from bristle.paper.report import findings_of, report_of, said  # noqa: PLC0415
     from bristle.report import write  # noqa: PLC0415
 
     for line in said(findings_of(made)):

@@ -50,8 +50,8 @@ def reproduce(
 
     Example: bristle reproduce byzantine-non-iid --rules bristle,fedavg,median --seeds 1 --out flips
     """
-    from bristle.apps.reproduce import wanted_of  # noqa: PLC0415
     from bristle.apps.reproduce_view import list_figures, show  # noqa: PLC0415
+    from bristle.paper.reproduce import wanted_of  # noqa: PLC0415
 
     names = [name.strip() for name in rules.split(",")] if rules is not None else []
     wanted = wanted_of(figure or (), rules=names, seeds=seeds, full=full, quick=quick)

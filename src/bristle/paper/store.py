@@ -1,4 +1,4 @@
-"""Finished runs, kept: an interruption loses nothing, and what has been run is not run again."""
+"""Finished runs and shared features on disk."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from bristle._core import to_numpy
 from bristle._core.files import write_atomically
+from bristle.simulation import FeatureData
 
 Row = dict[str, Any]
-ENGINE = ("arrays", "attacks", "data", "learning", "peer", "rules", "simulation")
+ENGINE = ("_core", "attacks", "backbones", "data", "learning", "peer/step.py", "rules", "simulation", "wire/sizes.py")
 
 
 class Store:
@@ -70,6 +72,8 @@ def engine_digest() -> str:
 
 
 def _sources(folder: Traversable, name: str) -> list[tuple[str, bytes]]:
+    if folder.is_file():
+        return [(name, folder.read_bytes())]
     found = []
     for entry in folder.iterdir():
         path = f"{name}/{entry.name}"
@@ -78,3 +82,24 @@ def _sources(folder: Traversable, name: str) -> list[tuple[str, bytes]]:
         elif entry.name.endswith(".py"):
             found.append((path, entry.read_bytes()))
     return found
+
+
+ARRAYS = ("train", "train_labels", "test", "test_labels")
+
+
+def save_features(data: FeatureData, folder: Path) -> None:
+    """Write features and labels into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = (data.train, data.train_labels, data.test, data.test_labels)
+    for name, values in zip(ARRAYS, arrays, strict=True):
+        np.save(folder / f"{name}.npy", to_numpy(values), allow_pickle=False)
+    (folder / "classes.json").write_text(json.dumps(data.classes), encoding="utf-8")
+
+
+def load_features(folder: Path) -> FeatureData:
+    """Return what `save_features` wrote, mapped and read-only."""
+    train, train_labels, test, test_labels = (
+        np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)) for name in ARRAYS
+    )
+    classes = tuple(json.loads((folder / "classes.json").read_text(encoding="utf-8")))
+    return FeatureData(train, train_labels, test, test_labels, classes)

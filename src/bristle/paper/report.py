@@ -8,16 +8,14 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from bristle.apps.reproduce import QUICK, Reproduction
-from bristle.experiments import Figure, Measured
-from bristle.experiments import Panel as Declared
-from bristle.experiments.claims import CLAIMS
-from bristle.experiments.contenders import ORACLE, TUNED
-from bristle.experiments.finding import Finding as Found
-from bristle.experiments.plan import Wanted
-from bristle.experiments.reference import CAVEAT, author_curve, author_timing
-from bristle.experiments.targets import BARS, observations
-from bristle.experiments.traffic import HEAD, NEIGHBOURS, WHOLE, bytes_per_iteration
+from bristle.paper import Figure, Measured
+from bristle.paper import Panel as Declared
+from bristle.paper.claims import BARS, CLAIMS, observations
+from bristle.paper.claims import Finding as Found
+from bristle.paper.declaration import ORACLE, TUNED
+from bristle.paper.measured import CAVEAT, HEAD, NEIGHBOURS, WHOLE, author_curve, author_timing, bytes_per_iteration
+from bristle.paper.plan import Wanted
+from bristle.paper.reproduce import QUICK, Reproduction
 from bristle.report.content import Finding, Line, Panel, Report, Section, Table
 from bristle.rules.bristle import Integrator
 

@@ -6,10 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bristle.experiments.contenders import DEFAULT, LOCAL, ORACLE, OURS, TUNED, others
-from bristle.experiments.contenders import full as full_contenders
-from bristle.experiments.declaration import Contender, Figure, Panel, Setting, Size, Task
-from bristle.experiments.panels import ALONG, FANG
+from bristle.paper.declaration import (
+    DEFAULT,
+    LOCAL,
+    ORACLE,
+    OURS,
+    TUNED,
+    Contender,
+    Figure,
+    Panel,
+    Setting,
+    Size,
+    Task,
+    others,
+)
+from bristle.paper.declaration import full as full_contenders
+from bristle.paper.figures import ALONG, FANG
 
 Row = dict[str, Any]
 CONNECTED = (1, 2, 4, 8, 16, 32, 64, 96)

@@ -15,21 +15,21 @@ from bristle import rules
 from bristle._core import registry as bring_your_own
 from bristle._core.files import write_atomically
 from bristle.backbones.backbone import Backbone, bundled
-from bristle.experiments import Contender, Size, Store, Task, Wanted, entries, figures
-from bristle.experiments import rows as rows_of
-from bristle.experiments import tasks as tasks_of
-from bristle.experiments.contenders import full as full_contenders
-from bristle.experiments.engine import Engine, Listener
-from bristle.experiments.local_engine import LocalEngine
-from bristle.experiments.plan import TIMED
-from bristle.experiments.ray_engine import RayEngine
-from bristle.experiments.store import versions
+from bristle.paper import Contender, Size, Store, Task, Wanted, entries, figures
+from bristle.paper import rows as rows_of
+from bristle.paper import tasks as tasks_of
+from bristle.paper.declaration import full as full_contenders
+from bristle.paper.engines import Engine, Listener
+from bristle.paper.engines.local import LocalEngine
+from bristle.paper.engines.ray import RayEngine
+from bristle.paper.plan import TIMED
+from bristle.paper.store import versions
 from bristle.simulation import FeatureData, prepare
 from bristle.simulation.build import make_dataset, scenario_of
 from bristle.simulation.config import DataSection, did_you_mean, read
 
 Row = dict[str, Any]
-WORK = "bristle.apps.reproduce_work:work"
+WORK = "bristle.paper.work:work"
 QUICK = Size(iterations=50, every=10, train_samples=12_000, test_samples=2_000)
 """A small size that shows whether everything works, not what a rule is worth; with one seed."""
 

@@ -1,12 +1,19 @@
-"""What rows say about a line of a figure: means over seeds, bands, and when a level was reached."""
+"""What rows say about a line of a figure: means over seeds, bands, traffic, and the author's curves."""
 
 from __future__ import annotations
 
+import csv
+import lzma
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from importlib.resources import files
 from statistics import fmean
 from typing import Any
+
+from bristle.learning.whole_network import ConvolutionalNetwork
+from bristle.paper.declaration import Panel
+from bristle.wire.sizes import head_bytes
 
 Row = dict[str, Any]
 Key = tuple[str, str, str]
@@ -95,3 +102,59 @@ class Measured:
 def _point(iteration: int, rows: list[Row]) -> Point:
     values = [row["accuracy_mean"] for row in rows]
     return Point(iteration, fmean(values), min(values), max(values), fmean(row["accuracy_min"] for row in rows))
+
+
+HEAD = (10, 800)
+WHOLE = (1, ConvolutionalNetwork().parameters)
+NEIGHBOURS = (1, 2, 4, 8, 14, 32, 64, 96)
+
+
+def bytes_per_iteration(shape: tuple[int, int], neighbours: int) -> int:
+    """Return what a peer sends in an iteration: a model of `shape` to each neighbour."""
+    return neighbours * head_bytes(*shape)
+
+
+CAVEAT = (
+    "The author's curves are single runs tested on 100 images: read them as give or take 3 points. "
+    "His Krum averages the chosen head with the own one."
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy over iterations."""
+
+    iterations: tuple[int, ...]
+    accuracy: tuple[float, ...]
+
+
+def author_curve(panel: Panel, rule: str) -> Curve | None:
+    """Return the author's curve of a rule in a panel's experiment; None if he kept none."""
+    return None if panel.author is None else _curves().get((*panel.author, rule))
+
+
+@lru_cache(maxsize=1)
+def author_timing() -> dict[str, tuple[tuple[int, float], ...]]:
+    """Return the author's milliseconds per peer and iteration: for each rule pairs (peers, milliseconds)."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in _rows("author_timing.csv.xz"):
+        found.setdefault(row["gar"], []).append((int(row["n_nodes"]), float(row["ms_per_node_iteration"])))
+    return {rule: tuple(sorted(pairs)) for rule, pairs in found.items()}
+
+
+@lru_cache(maxsize=1)
+def _curves() -> dict[tuple[str, str, str], Curve]:
+    points: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    for row in _rows("author_curves.csv.xz"):
+        key = (row["figure"], row["experiment"], row["gar"])
+        points.setdefault(key, []).append((int(row["iteration"]), float(row["mean_accuracy"])))
+    curves = {}
+    for key, pairs in points.items():
+        iterations, accuracy = zip(*sorted(pairs), strict=True)
+        curves[key] = Curve(iterations, accuracy)
+    return curves
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    packed = files("bristle.paper").joinpath("assets", name).read_bytes()
+    return list(csv.DictReader(lzma.decompress(packed).decode("utf-8").splitlines()))

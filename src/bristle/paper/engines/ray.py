@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bristle._core import to_numpy
-from bristle.experiments.engine import ATTEMPTS, ONE_THREAD, Listener, failed, find_work
+from bristle.paper.engines import ATTEMPTS, ONE_THREAD, Listener, failed, find_work
 from bristle.simulation import FeatureData
 
 SECONDS_BETWEEN_LOOKS = 0.5

@@ -1,4 +1,4 @@
-"""What is done for one task of a reproduction, in whatever process: text in, rows out as text."""
+"""One task of a reproduction, in whatever process: text in, rows out as text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.experiments.declaration import Task
-from bristle.experiments.plan import CONNECTED
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.learning.metrics import Evaluation
+from bristle.paper.declaration import Task
+from bristle.paper.plan import CONNECTED
 from bristle.peer.step import PeerState, Samples, step
 from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
@@ -33,7 +33,7 @@ def work(text: str, data: FeatureData, tick: Tick) -> str:
     config = read(task.config)
     scenario = scenario_of(config, classes=len(data.classes))
     if task.kind == "regular":
-        from bristle.apps.reproduce_regular import regular  # noqa: PLC0415 - it needs torch
+        from bristle.paper.regular import regular  # noqa: PLC0415 - it needs torch
 
         rows = regular(scenario, every=config.world.evaluate_every, test_samples=config.data.test_samples, tick=tick)
     else:

@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from bristle.experiments import shared_features
-from bristle.experiments.engine import ATTEMPTS, ONE_THREAD, Listener, environment, failed, find_work
+from bristle.paper.engines import ATTEMPTS, ONE_THREAD, Listener, environment, failed, find_work
+from bristle.paper.store import load_features, save_features
 from bristle.simulation import FeatureData
 
 
@@ -51,7 +51,7 @@ class LocalEngine:
         if not tasks:
             return
         with tempfile.TemporaryDirectory(prefix="bristle-") as folder:
-            shared_features.save(self._data, Path(folder))
+            save_features(self._data, Path(folder))
             count = min(self._processes, len(tasks))
             workers = [self._start(folder) for _ in range(count)]
             try:
@@ -129,7 +129,7 @@ def _stop(worker: _Worker) -> None:
 def _work(pipe: Connection, path: str, folder: str) -> None:
     """Do tasks as they come, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer.
-    work, data = find_work(path), shared_features.load(Path(folder))
+    work, data = find_work(path), load_features(Path(folder))
 
     def tick(iteration: int) -> None:
         pipe.send_bytes(json.dumps({"iteration": iteration}).encode())
