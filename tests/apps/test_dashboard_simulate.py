@@ -14,8 +14,7 @@ from bristle import attacks, rules
 from bristle.apps.dashboard_feed import Feed
 from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.cli import main
-from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
-from bristle.report.snapshot_reading import read_snapshot
+from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState, read_snapshot
 from bristle.rules import Decision
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario, Watch, run

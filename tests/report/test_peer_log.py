@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bristle.report.peer_log import check_peer_record, is_peer_record, rows_of_peer, run_of_peer
+from bristle.report.recorded import check_peer_record, is_peer_record, rows_of_peer, run_of_peer
 from bristle.report.snapshot import MemberKind
 from bristle.rules.decision import Reason
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bristle.report.recorded_runs import recorded_runs
+from bristle.report.recorded import recorded_runs
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot
 
 

@@ -21,10 +21,10 @@ from bristle.report.snapshot import (
     MemberKind,
     RunState,
     Snapshot,
+    read_snapshot,
     room_for,
     thinned,
 )
-from bristle.report.snapshot_reading import read_snapshot
 from bristle.rules.decision import Reason
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bristle.report import Kind, report_of
-from bristle.report.recorded_runs import recorded_runs
+from bristle.report.recorded import recorded_runs
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot
 
 Row = dict[str, Any]

@@ -16,10 +16,15 @@ from bristle.apps.progress import patient_bar
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
 from bristle.report.live_page import recorded_page
-from bristle.report.peer_log import THIS_PEER, check_peer_record, is_peer_record, rows_of_peer, run_of_peer
-from bristle.report.recorded_runs import recorded_runs
-from bristle.report.snapshot import Snapshot
-from bristle.report.snapshot_reading import read_snapshot
+from bristle.report.recorded import (
+    THIS_PEER,
+    check_peer_record,
+    is_peer_record,
+    recorded_runs,
+    rows_of_peer,
+    run_of_peer,
+)
+from bristle.report.snapshot import Snapshot, read_snapshot
 
 Row = dict[str, Any]
 

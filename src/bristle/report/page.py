@@ -1,17 +1,127 @@
-"""A report as one HTML file that needs nothing else: no script, no outside request, light and dark."""
+"""A report as one self-contained HTML file: no script, no outside request, light and dark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import multiprocessing
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from html import escape
 from importlib.resources import files
 
-from bristle.report.content import Finding, Panel, Report, Section, Source
-from bristle.report.figure import legend_entries, panel_svg, sample_svg
-from bristle.report.page_tables import claims_table, final_values, plain_table, verdict_class, verdict_span
-from bristle.report.style import GRID, INK, MUTED, PAPER, Style, Styles
-from bristle.report.svg import inline, variable
-from bristle.report.words import plain, seen, tally
+from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
+from bristle.report.figure import inline, legend_entries, panel_svg, sample_svg, section_files, variable
+from bristle.report.style import GRID, INK, MUTED, PAPER, Style, Styles, rule_of
+from bristle.report.words import best_of, last_of, number, one_line, plain, seen, tally, verdict
+
+
+def claims_table(rows: list[tuple[Finding, str, str]]) -> str:
+    """Return all findings, each with the title and the anchor of its section."""
+    body = []
+    for finding, title, anchor in rows:
+        body.append(
+            f'<tr><th scope="row">{_cell_text(finding.claim)}</th><td>{verdict_span(finding)}</td>'
+            f"<td>{_cell_text(finding.measured)}</td><td>{_cell_text(finding.source)}</td>"
+            f'<td><a href="#{anchor}">{_cell_text(title)}</a></td></tr>'
+        )
+    caption = "What was claimed, and what was measured"
+    heads = ["Claim", "Verdict", "Measured", "From", "Where"]
+    return _table(caption, "", _heads(heads), body, name="claims-table", kind="claims")
+
+
+def verdict_span(finding: Finding) -> str:
+    """Return how a claim came out, as a sign and in words."""
+    sign, words = verdict(finding)
+    return f'<span class="verdict {verdict_class(finding)}"><span aria-hidden="true">{sign}</span> {words}</span>'
+
+
+def verdict_class(finding: Finding) -> str:
+    """Return the CSS class of a verdict."""
+    return verdict(finding)[1].replace(" ", "-")
+
+
+def final_values(panels: tuple[Panel, ...], styles: Styles, *, name: str) -> str:
+    """Return where every line ends: a row for every rule, a column for every panel, the best said in words."""
+    rows: dict[tuple[bool, str], dict[Kind, dict[int, Line]]] = {}
+    placed = [(place, line) for place, panel in enumerate(panels) for line in panel.lines]
+    placed.sort(key=lambda each: styles[each[1]].rank)  # in the order of the legend
+    for place, line in placed:
+        key = (line.kind is Kind.REFERENCE, rule_of(line))
+        rows.setdefault(key, {}).setdefault(Kind(line.kind), {})[place] = line
+    best = [best_of(panel) for panel in panels]
+    body = []
+    for (reference, rule), kinds in rows.items():
+        ours = kinds.get(Kind.REFERENCE if reference else Kind.RULE, {})
+        author = kinds.get(Kind.AUTHOR, {})
+        label = next(iter(ours.values())).label if ours else rule
+        cells = [_value(ours.get(place), author.get(place), best[place]) for place in range(len(panels))]
+        told = " <small>(reference)</small>" if reference else ""
+        body.append(f'<tr><th scope="row">{_cell_text(label)}{told}</th>{"".join(cells)}</tr>')
+    heads = ["Rule", *(panel.title or panel.ylabel for panel in panels)]
+    caption = f"Last values of {', '.join(dict.fromkeys(one_line(panel.ylabel) for panel in panels))}"
+    notes = ["The range of the band stands below."] if any(line.low for panel in panels for line in panel.lines) else []
+    notes += ["“Best” compares the rules, not the references."] if any(best) else []
+    numeric = set(range(1, len(heads)))
+    return _table(caption, " ".join(notes), _heads(heads, numeric), body, name=name)
+
+
+def plain_table(table: Table, *, name: str) -> str:
+    """Return a table as it was given; the first column heads the rows."""
+    numeric = {
+        place
+        for place in range(len(table.columns))
+        if table.rows and all(not isinstance(row[place], str) or row[place] in ("", "-") for row in table.rows)
+    }
+    body = []
+    for row in table.rows:
+        shown = [_cell_text(cell) if isinstance(cell, str) else number(cell) for cell in row]
+        cells = [f'<th scope="row">{shown[0]}</th>'] if shown else []
+        cells += [f"<td{_numeric(place in numeric)}>{cell}</td>" for place, cell in enumerate(shown[1:], start=1)]
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return _table(table.title, table.caption, _heads(list(table.columns), numeric - {0}), body, name=name)
+
+
+def _value(ours: Line | None, author: Line | None, best: set[str]) -> str:
+    parts, winner = [], ours is not None and ours.label in best
+    if ours is not None:
+        last = last_of(ours)
+        parts.append(f"<b>{number(float(last.y))} best</b>" if winner else number(float(last.y)))
+        parts += [f"<small>{last.band}</small>"] if last.band else []
+    if author is not None:
+        parts.append(f"<small>author {number(float(last_of(author).y))}</small>")
+    return f'<td class="number{" best" if winner else ""}">{"".join(parts) or "-"}</td>'
+
+
+def _cell_text(value: str) -> str:
+    return escape(plain(value))
+
+
+def _numeric(yes: bool) -> str:
+    return ' class="number"' if yes else ""
+
+
+def _heads(names: list[str], numeric: set[int] | None = None) -> str:
+    return "".join(
+        f'<th scope="col"{_numeric(place in (numeric or ()))}>{_cell_text(name)}</th>'
+        for place, name in enumerate(names)
+    )
+
+
+def _table(title: str, caption: str, heads: str, body: list[str], *, name: str, kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    told = f" {_cell_text(caption)}" if caption else ""
+    return "\n".join(
+        [
+            f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}">',
+            f'<table{named}><caption><span id="{name}"><strong>{_cell_text(title)}.</strong>{told}</span></caption>',
+            f"<thead><tr>{heads}</tr></thead>",
+            "<tbody>",
+            *body,
+            "</tbody></table>",
+            "</div>",
+        ]
+    )
+
 
 # What the page may load: nothing. Browsers hold it to that, whatever a label may contain.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -177,3 +287,24 @@ def _facts(report: Report) -> str:
         '<section id="facts" aria-labelledby="facts-title">\n<h2 id="facts-title">How this was made</h2>\n'
         f'<dl class="facts">\n{facts}\n</dl>\n</section>'
     )
+
+
+Drawn = tuple[str, dict[str, bytes]]
+"""A section of the page, and its figures by the names of their files."""
+
+
+def draw(sections: Sequence[Section], styles: Styles, *, processes: int) -> Iterator[Drawn]:
+    """Yield the sections drawn, in order."""
+    work, processes = partial(_draw_section, styles), min(processes, len(sections))
+    if processes <= 1:
+        yield from map(work, sections)
+        return
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as others:
+        yield from others.map(work, sections)
+
+
+def _draw_section(styles: Styles, section: Section) -> Drawn:
+    part, files = section_part(section, styles), {}
+    if section.panels:
+        files[f"{section.name}.png"], files[f"{section.name}.svg"] = section_files(section, styles)
+    return part, files
