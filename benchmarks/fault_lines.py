@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from bristle.apps.demo_relay import Address, Impairment, Relay
+from bristle.commands.demo.relay import Address, Impairment, Relay
 
 Found = TypeVar("Found")
 LONG = 300.0

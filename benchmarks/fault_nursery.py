@@ -75,8 +75,8 @@ def serve() -> None:
     import onnxruntime  # noqa: F401, PLC0415
     from typer.testing import CliRunner  # noqa: PLC0415
 
-    import bristle.apps.peer  # noqa: PLC0415
     import bristle.backbones.backbone  # noqa: PLC0415
+    import bristle.commands.peer  # noqa: PLC0415
     import bristle.peer.http  # noqa: F401, PLC0415
     from bristle.cli import app  # noqa: PLC0415
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bristle.apps.status import get_status
+from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.status import Status, read_status
 from bristle.peer.store_files import STORE, log_of

@@ -31,9 +31,9 @@ import numpy as np
 import psutil
 
 from bristle._core import to_numpy
-from bristle.apps.demo import Demo, digits
-from bristle.apps.demo_events import Step
-from bristle.apps.demo_run import running
+from bristle.commands.demo import Demo, digits
+from bristle.commands.demo.events import Step
+from bristle.commands.demo.run import running
 from bristle.simulation.population import populate
 from field_task import Task, loopback_bytes
 from network_churn import NotPermittedError, enter_own_network

@@ -58,7 +58,7 @@ OURS = """
 import json, resource
 from bristle.attacks import create
 from bristle.simulation import Scenario, World
-from bristle.apps.demo import digits
+from bristle.commands.demo import digits
 world = World(Scenario(attackers=5, attack=create("inner-product"), iterations=20), digits())
 for _ in range(20): world.advance(weigh=False)
 print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))

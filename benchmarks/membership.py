@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from bristle import rules
 from bristle._core import keyed_uniforms
-from bristle.apps.demo import digits
+from bristle.commands.demo import digits
 from bristle.learning.optimiser import HeadState
 from bristle.learning.training import mean_shift, train_step
 from bristle.peer.sharing import Sharing

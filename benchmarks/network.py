@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from bristle.apps.demo import Demo, digits
-from bristle.apps.demo_relay import ROUGH
-from bristle.apps.demo_run import running
-from bristle.apps.demo_tally import Tally
+from bristle.commands.demo import Demo, digits
+from bristle.commands.demo.relay import ROUGH
+from bristle.commands.demo.run import running
+from bristle.commands.demo.tally import Tally
 from bristle.learning.baselines import train_oracle
 from bristle.p2p import Limits, Overlay
 from bristle.wire import Group, Identity

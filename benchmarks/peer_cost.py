@@ -22,9 +22,9 @@ import numpy as np
 import psutil
 
 from bristle import Peer
-from bristle.apps.status import get_status
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
+from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.http import HttpEndpoint
 from bristle.peer.pace import Pace

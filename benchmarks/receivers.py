@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from bristle import Bristle, Pool, attacks
-from bristle.apps.demo import digits
+from bristle.commands.demo import digits
 from bristle.rules import FedAvg, Rule, Step, chain
 from bristle.simulation import Scenario, World
 from peers import Comparison, comparisons

@@ -27,7 +27,7 @@ import torch
 from bristle import attacks, rules
 from bristle._core import Pool, to_numpy
 from bristle._core.rng import Stream, draw
-from bristle.apps.demo import digits
+from bristle.commands.demo import digits
 from bristle.data import mnist
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.optimiser import HeadState

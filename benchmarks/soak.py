@@ -28,7 +28,7 @@ from typing import Any
 
 import psutil
 
-from bristle.apps.demo_relay import Impairment
+from bristle.commands.demo.relay import Impairment
 from bristle.peer.status import read_status
 from bristle.peer.store_files import STORE
 from fault_docs import replace_section

@@ -7,9 +7,9 @@ import asyncio
 import numpy as np
 
 from bristle import attacks
-from bristle.apps.demo_attackers import Attackers
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
+from bristle.commands.demo.worker import Attackers
 from bristle.data import load
 from bristle.p2p import Limits
 from bristle.peer.step import Samples

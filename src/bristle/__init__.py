@@ -21,7 +21,7 @@ __all__ = [
 if TYPE_CHECKING:
     from bristle import attacks, rules
     from bristle._core import Pool
-    from bristle.apps.simulate import simulate
+    from bristle.commands.simulate import simulate
     from bristle.learning.metrics import Evaluation
     from bristle.peer.pace import Pace
     from bristle.peer.peer import Peer
@@ -37,7 +37,7 @@ else:
         "Peer": "bristle.peer.peer",
         "Pool": "bristle._core",
         "TOPOLOGIES": "bristle.simulation.build",
-        "simulate": "bristle.apps.simulate",
+        "simulate": "bristle.commands.simulate",
     }
 
     def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bristle._core import registry as bring_your_own
-from bristle.apps.simulate import simulate
+from bristle.commands.simulate import simulate
 from bristle.paper.reproduce import contender
 from bristle.simulation.build import make_backbone, make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read

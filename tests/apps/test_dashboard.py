@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bristle.apps.dashboard import Server, dashboard
-from bristle.apps.dashboard_feed import Feed
+from bristle.commands.dashboard import Feed, Server, dashboard
 from bristle.report.snapshot import RunState, Snapshot
 
 

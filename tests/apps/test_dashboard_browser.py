@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from bristle import attacks, rules
-from bristle.apps.dashboard import Server
-from bristle.apps.dashboard_feed import Feed
-from bristle.apps.dashboard_simulate import SimulationBoard
+from bristle.commands.dashboard import Feed, Server
+from bristle.commands.dashboard.simulate import SimulationBoard
 from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Scenario, Watch, run
 

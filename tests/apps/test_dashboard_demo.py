@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bristle.apps.dashboard_demo import DemoBoard
-from bristle.apps.demo import Demo
-from bristle.apps.demo_events import Connected, Finished, Step
-from bristle.apps.demo_tally import Tally
+from bristle.commands.dashboard.demo import DemoBoard
+from bristle.commands.demo import Demo
+from bristle.commands.demo.events import Connected, Finished, Step
+from bristle.commands.demo.tally import Tally
 from bristle.peer.record import Heard
 from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
 from bristle.rules.decision import Reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from bristle.apps.dashboard_feed import LOOKING, SHARE, SOONEST, Feed
+from bristle.commands.dashboard import LOOKING, SHARE, SOONEST, Feed
 from bristle.report.snapshot import RunState, Snapshot
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bristle.apps.dashboard_feed import Feed
-from bristle.apps.dashboard_peer import SHOWN, PeerBoard
 from bristle.backbones.backbone import CallableBackbone
+from bristle.commands.dashboard import Feed
+from bristle.commands.dashboard.peer import SHOWN, PeerBoard
 from bristle.peer.pace import Pace
 from bristle.peer.peer import Peer
 from bristle.report.snapshot import MemberKind, RunState

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bristle import attacks, rules
-from bristle.apps.dashboard_feed import Feed
-from bristle.apps.dashboard_simulate import SimulationBoard
 from bristle.cli import main
+from bristle.commands.dashboard import Feed
+from bristle.commands.dashboard.simulate import SimulationBoard
 from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState, read_snapshot
 from bristle.rules import Decision
 from bristle.rules.decision import Reason

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from bristle.apps.demo import Demo
-from bristle.apps.demo_run import shares
+from bristle.commands.demo import Demo
+from bristle.commands.demo.run import shares
 
 BRISTLE = [sys.executable, "-c", "from bristle.cli import main; main()"]
 COLUMNS = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bristle import attacks
-from bristle.apps.demo_attackers import Attackers
+from bristle.commands.demo.worker import Attackers
 from bristle.p2p import Limits, Overlay
 from bristle.p2p.inbox import Received
 from bristle.peer.step import Samples

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections import Counter
 
-from bristle.apps.demo_relay import Address, Impairment, Relay
+from bristle.commands.demo.relay import Address, Impairment, Relay
 
 
 def bound() -> socket.socket:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bristle.apps.demo import Demo
-from bristle.apps.demo_events import Finished, Step
-from bristle.apps.demo_tally import Tally
+from bristle.commands.demo import Demo
+from bristle.commands.demo.events import Finished, Step
+from bristle.commands.demo.tally import Tally
 from bristle.peer.record import Heard
 
 MEMBERS = {"aa": 0, "bb": 1, "cc": 2}

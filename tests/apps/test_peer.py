@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bristle.apps.peer_options import PeerOptions, address, http_address, names, read_members, read_secret
-from bristle.apps.status import get_status
 from bristle.cli import app, main
+from bristle.commands.peer_options import PeerOptions, address, http_address, names, read_members, read_secret
+from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.conditions import describe
 from bristle.peer.store_files import is_running

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.apps.peer_rows import RowsFile
+from bristle.commands.jsonl import RowsFile
 from bristle.peer.record import Iteration, Turn
 from bristle.rules import Decision
 

@@ -2,9 +2,9 @@ from io import StringIO
 
 from rich.console import Console
 
-from bristle.apps.pretrain_progress import pretraining_progress
-from bristle.apps.progress import patient_bar
 from bristle.backbones.pretrain.training import Epoch, Progress
+from bristle.commands.pretrain import pretraining_progress
+from bristle.commands.progress import patient_bar
 
 
 def screen(*, terminal: bool) -> tuple[Console, StringIO]:

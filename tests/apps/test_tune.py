@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bristle.apps.simulate import Experiment, prepare_experiment, simulate
-from bristle.apps.tune import Progress, Trial, search_of, tune
+from bristle.commands.simulate import Experiment, prepare_experiment, simulate
+from bristle.commands.tune import Progress, Trial, search_of, tune
 from bristle.simulation.config import read
 
 BRISTLE = [sys.executable, "-W", "error", "-c", "from bristle.cli import main; main()"]

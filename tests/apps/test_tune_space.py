@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bristle.apps.tune_space import KNOWN, chosen_parameters, ranges, spelled_out, values_of, with_values
+from bristle.commands.tune.space import KNOWN, chosen_parameters, ranges, spelled_out, values_of, with_values
 from bristle.rules import Bristle
 from bristle.simulation.build import make_rule
 from bristle.simulation.config import SimulationConfig, read

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from bristle.apps.status import get_status
 from bristle.cli import app
+from bristle.commands.status import get_status
 from bristle.peer.status import read_status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import ENDPOINT, STORE, FolderLock, TryAgainError, is_running

@@ -9,11 +9,9 @@ from typing import Annotated
 import typer
 
 import bristle
-from bristle.cli.backbones import pretrain
 from bristle.cli.peers import demo, peer, status
-from bristle.cli.results import report, reproduce
 from bristle.cli.shared import BAD_INPUT, FAULT
-from bristle.cli.worlds import simulate, tune
+from bristle.cli.worlds import pretrain, report, reproduce, simulate, tune
 
 app = typer.Typer(
     name="bristle",

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from bristle.apps.peer_choices import HeadEncoding, LogFormat
-from bristle.apps.rows import write_rows
 from bristle.cli.shared import INTERRUPTED, LOOPBACK, Dashboard, DashboardAt, interruptible, page_at
+from bristle.commands.jsonl import write_rows
+from bristle.commands.peer_choices import HeadEncoding, LogFormat
 
 
 def demo(
@@ -43,9 +43,9 @@ def demo(
 
     Example: bristle demo --attack additive-noise --attackers 8 --loss 0.2
     """
-    from bristle.apps.demo import PROCESSES, Demo  # noqa: PLC0415
-    from bristle.apps.demo_relay import Impairment  # noqa: PLC0415
-    from bristle.apps.demo_view import show  # noqa: PLC0415
+    from bristle.commands.demo import PROCESSES, Demo  # noqa: PLC0415
+    from bristle.commands.demo.relay import Impairment  # noqa: PLC0415
+    from bristle.commands.demo.view import show  # noqa: PLC0415
 
     wanted = Demo(
         peers=peers,
@@ -132,9 +132,8 @@ def peer(
 
     Another: bristle peer --application digits --folder two --data mnist --classes 3,4,5,6,7,8,9 --known HOST:7700
     """
-    from bristle.apps.peer import run_peer  # noqa: PLC0415
-    from bristle.apps.peer_log import log_to_stderr  # noqa: PLC0415
-    from bristle.apps.peer_options import PeerOptions  # noqa: PLC0415
+    from bristle.commands.peer import log_to_stderr, run_peer  # noqa: PLC0415
+    from bristle.commands.peer_options import PeerOptions  # noqa: PLC0415
 
     options = PeerOptions(
         application=application, folder=folder, data=data, classes=classes, group_classes=group_classes,
@@ -162,7 +161,7 @@ def status(
 
     Example: bristle status peer-1
     """
-    from bristle.apps.status import get_status, show  # noqa: PLC0415
+    from bristle.commands.status import get_status, show  # noqa: PLC0415
 
     found = get_status(folder)
     if json is None:

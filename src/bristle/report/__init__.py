@@ -40,10 +40,7 @@ def write(
     told how many sections are drawn, and of how many. More than one of `processes` draw large reports sooner; a script
     that asks for them needs its `if __name__ == "__main__"`.
     """
-    from bristle.report.page import (
-        draw,  # noqa: PLC0415 - matplotlib is an extra
-        page,  # noqa: PLC0415
-    )
+    from bristle.report.page import draw, page  # noqa: PLC0415 - matplotlib is an extra
     from bristle.report.style import Styles  # noqa: PLC0415
 
     styles = Styles.of(line for section in report.sections for panel in section.panels for line in panel.lines)

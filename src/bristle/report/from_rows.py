@@ -78,7 +78,6 @@ def _settings(row: Row) -> dict[str, str]:
     return row.get("settings") or {}
 
 
-Row = Mapping[str, Any]
 Runs = dict[int, dict[int, Row]]  # seed -> iteration -> row
 
 NEEDED = ("rule", "iteration", "accuracy_mean")

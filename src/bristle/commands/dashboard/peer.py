@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from bristle._core import to_numpy
-from bristle.apps.dashboard_feed import Feed
+from bristle.commands.dashboard import Feed
 from bristle.peer.peer import Peer
 from bristle.peer.record import Turn
 from bristle.peer.store import KEPT_DECISIONS

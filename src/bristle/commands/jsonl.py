@@ -1,16 +1,27 @@
-"""The file in which a running peer writes a row for every iteration: whole lines only, whatever happens."""
+"""Results as JSON Lines: whole lines only, whatever happens."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bristle.peer.record import Turn
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows to `path`, each as soon as it is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+            file.flush()
+
 
 LOG = logging.getLogger("bristle.peer")
 _BLOCK = 2**16

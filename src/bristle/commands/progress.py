@@ -1,4 +1,4 @@
-"""Progress for people: bars on stderr, where it is a terminal and the wait is long enough to want one."""
+"""Progress bars on stderr, where it is a terminal and the wait is long enough."""
 
 from __future__ import annotations
 

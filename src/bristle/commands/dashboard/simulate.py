@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle._core import to_numpy
-from bristle.apps.dashboard_feed import Feed
+from bristle.commands.dashboard import Feed
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason

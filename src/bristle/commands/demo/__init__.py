@@ -11,9 +11,9 @@ import numpy as np
 
 from bristle import attacks, rules
 from bristle._core import to_numpy
-from bristle.apps.demo_relay import Impairment
 from bristle.attacks import Knowledge
 from bristle.backbones.backbone import Backbone, bundled
+from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.simulation import FeatureData, Scenario, World, prepare

@@ -17,9 +17,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bristle.apps.dashboard_feed import Feed
-from bristle.apps.dashboard_simulate import SimulationBoard
-from bristle.apps.progress import patient_bar
+from bristle.commands.dashboard import Feed
+from bristle.commands.dashboard.simulate import SimulationBoard
+from bristle.commands.progress import patient_bar
 from bristle.data import Dataset
 from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Results, Scenario, Watch, World, on_device, prepare
@@ -122,7 +122,7 @@ def _served(page: tuple[str, int] | None) -> Iterator[Feed | None]:
     if page is None:
         yield None
         return
-    from bristle.apps.dashboard import dashboard, stay  # noqa: PLC0415 - servers and the network take a while to load
+    from bristle.commands.dashboard import dashboard, stay  # noqa: PLC0415 - servers and the network take a while to load
 
     with dashboard(page) as feed:
         yield feed

@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 import numpy.typing as npt
 
-from bristle.apps.demo import FIGURE, ROW_EVERY, Demo, Row
-from bristle.apps.demo_events import Connected, Finished, Step
+from bristle.commands.demo import FIGURE, ROW_EVERY, Demo, Row
+from bristle.commands.demo.events import Connected, Finished, Step
 from bristle.peer.record import Heard
 
 RECENT = 5

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bristle.apps.dashboard_feed import Feed
-from bristle.apps.demo import Demo, Row
-from bristle.apps.demo_tally import Standing, Tally
+from bristle.commands.dashboard import Feed
+from bristle.commands.demo import Demo, Row
+from bristle.commands.demo.tally import Standing, Tally
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
 

@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from bristle.apps.demo import Demo
-from bristle.apps.demo_events import Command, Event, Failed, Finished, Listening, Met, Step
-from bristle.apps.demo_worker import relay, work
+from bristle.commands.demo import Demo
+from bristle.commands.demo.events import Command, Event, Failed, Finished, Listening, Met, Step
+from bristle.commands.demo.worker import relay, work
 
 STOPPING = 10.0
 """Seconds that a process has to stop by itself."""

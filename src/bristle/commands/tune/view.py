@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bristle._core.files import write_atomically
-from bristle.apps.tune import Progress as Told
-from bristle.apps.tune import Search, Trial, Tuned, best_of, row_of, tune
-from bristle.apps.tune_space import spelled_out, values_of
+from bristle.commands.tune import Progress as Told
+from bristle.commands.tune import Search, Trial, Tuned, best_of, row_of, tune
+from bristle.commands.tune.space import spelled_out, values_of
 from bristle.simulation.config import toml_of
 
 SECONDS_BETWEEN_LINES = 5.0

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import bristle
 from bristle._core.files import write_atomically
-from bristle.apps.progress import patient_bar
+from bristle.commands.progress import patient_bar
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
 from bristle.report.live_page import recorded_page

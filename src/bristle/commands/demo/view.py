@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bristle._core.files import write_atomically
-from bristle.apps.dashboard import dashboard, stay
-from bristle.apps.dashboard_demo import DemoBoard
-from bristle.apps.demo import Demo, Row, digits, references
-from bristle.apps.demo_run import Network, running
-from bristle.apps.demo_tally import Standing, Tally
-from bristle.apps.progress import patient_bar
-from bristle.apps.report import RUN
-from bristle.apps.rows import write_rows
+from bristle.commands.dashboard import dashboard, stay
+from bristle.commands.dashboard.demo import DemoBoard
+from bristle.commands.demo import Demo, Row, digits, references
+from bristle.commands.demo.run import Network, running
+from bristle.commands.demo.tally import Standing, Tally
+from bristle.commands.jsonl import write_rows
+from bristle.commands.progress import patient_bar
+from bristle.commands.report import RUN
 from bristle.report.live_page import recorded_page
 from bristle.report.snapshot import RunState, Snapshot
 

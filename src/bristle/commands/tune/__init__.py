@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle.apps.simulate import Experiment
-from bristle.apps.tune_space import Range, chosen_parameters, ranges, values_of, with_values
+from bristle.commands.simulate import Experiment
+from bristle.commands.tune.space import Range, chosen_parameters, ranges, values_of, with_values
 from bristle.simulation import Watch
 from bristle.simulation import run as run_world
 from bristle.simulation.build import scenario_of

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from bristle.apps.progress import patient_bar
 from bristle.backbones.pretrain.training import Progress
+from bristle.commands.progress import patient_bar
 
 
 @contextmanager

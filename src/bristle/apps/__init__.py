@@ -1,1 +1,0 @@
-"""Applications: what puts the rooms together, from pre-training to the demo."""
