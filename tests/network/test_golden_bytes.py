@@ -8,12 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ipv8_rust_tunnels import PrivateKey
 
 from bristle.p2p import Limits
-from bristle.wire import Group, Identity, Refusal
+from bristle.p2p.beacon import decode_beacon, encode_beacon
+from bristle.wire import Group, Identity, Refusal, handshake
 from bristle.wire.encoding import PLAIN, ZLIB, decode_head, encode_head, largest_body
+from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome, answer_join, check_join
 from bristle.wire.identity import verify
-from bristle.wire.manifest import Extension, Manifest, claims_extension, decode_manifest, encode_manifest, is_signed
+from bristle.wire.manifest import (
+    Extension,
+    Manifest,
+    claims_extension,
+    decode_manifest,
+    digests_of,
+    encode_manifest,
+    is_signed,
+)
 from bristle.wire.messages import (
     MOST_UNITS,
     STOP,
@@ -26,6 +37,7 @@ from bristle.wire.messages import (
     decode,
     encode,
 )
+from bristle.wire.session import Session
 from bristle.wire.sizes import Encoding
 
 IDENTITY = Identity.generate()
@@ -169,3 +181,131 @@ def test_the_smallest_and_the_largest_datagram_are_fine(size: int) -> None:
     for wrong in (1199, 8193):
         with pytest.raises(ValueError, match="from 1200 to 8192"):
             Limits(loopback_datagram=wrong)
+
+
+# From here on all keys, nonces and secrets are fixed, so that whole datagrams can be compared, signatures included.
+
+
+def secret_of(first: int) -> bytes:
+    return b"LibNaCLSK:" + bytes(range(first, first + 64))
+
+
+CALLER, CALLED = Identity(secret_of(0)), Identity(secret_of(64))
+OPEN = Group(application="digits", backbone="b", classes=("zero", "one"), features=8)
+CLOSED = Group(application="digits", backbone="b", classes=("zero", "one"), features=8, secret=b"sixteen bytes or more")
+PREFIX = "0002" + "dae32bf9841aa1838abd1143021fb6863186380f"
+NONCE = "000102030405060708090a0b0c0d0e0f"
+COOKIE = "b6d1e072b146550718bc51563fbaca85"
+CALLER_KEY = (
+    "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"
+    "29acbae141bccaf0b22e1a94d34d0bc7361e526d0bfe12c89794bc9322966dd7"
+)
+CALLED_KEY = (
+    "79a631eede1bf9c98f12032cdeadd0e7a079398fc786b88cc846ec89af85a51a"
+    "174553b456dddfc6908ecab1c101fe6ab21e2baa0617795b7d43a63482993fd5"
+)
+JOIN = (
+    f"{PREFIX} 03 01 01 {COOKIE} {NONCE} {CALLER_KEY}"
+    "7d9c24316539825c1896e57f28197746793ce60cbee3ad47da9d07b85fa55e2a"
+    f"{b'anne'.hex()} c6f4da90cdc4a17b42b4e3ed414d6124"
+    "e000e43f7438264e5049ac8ef2847e218a155cef6f2d244d97a2dbcf1ae32e92"
+    "682f5fd0da8b5febdb323378bf016a938c953eebdad0800f32775b6fae1bb406"
+)
+WELCOME = (
+    f"{PREFIX} 04 01 00 {NONCE} {CALLED_KEY}"
+    "08264ae690b411d8e3ede40f87192585ea114a082744a776105aac05eab1052e"
+    f"{b'bert'.hex()} 65c167c7a423c6de69d8ab12a4c3aa25"
+    "b079ce49bb6392a255609b0510c6e1f466ae3252b7dc70e619890a457c121300"
+    "b98194ce6c25387826f125ff3c5dfde9c78f2fce2ff7d94e864113a572e3d10a"
+)
+
+
+def test_an_identity_and_its_signature() -> None:
+    assert CALLER.key.hex() == CALLER_KEY
+    assert CALLED.key.hex() == CALLED_KEY
+    assert CALLER.key_id.hex() == "aca31af0441d81dbec71e82da0b4b5f5aa91eb99"
+    signature = (
+        "a410db41b96b06c9c66abb9ec27b1759bb2af922b72e896c6b2a72c05cd2d7f1"
+        "45ebf22125115d5c785c737b69cc8ccfebd4cc44224b5be7785af1815ffead00"
+    )
+    assert CALLER.sign(b"message").hex() == signature
+
+
+def test_group_ids() -> None:
+    assert OPEN.id.hex() == "23b8007f1ca57cd5312b96c2f42f5be804bef3fb"
+    assert CLOSED.id.hex() == PREFIX[4:]
+
+
+def test_hello_cookie_join_welcome_and_the_session_they_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = [PrivateKey(secret_of(100)), PrivateKey(secret_of(150))]
+
+    class Prepared:
+        @staticmethod
+        def generate(_: str) -> PrivateKey:
+            return fresh.pop(0)
+
+    monkeypatch.setattr(handshake, "PrivateKey", Prepared)
+    caller = Caller(CALLER, CLOSED, nonce=bytes.fromhex(NONCE), session_id=b"anne")
+    hello = caller.hello()
+    assert hello == bytes.fromhex(f"{PREFIX} 01 01 {NONCE} {'00' * 24}")
+    assert handshake.decode(hello, CLOSED) == Hello(bytes.fromhex(NONCE))
+
+    cookie = CookieJar(bytes(32)).make(("192.0.2.1", 7700), 100.0)
+    answer = handshake.encode_cookie(CLOSED, caller.nonce, cookie)
+    assert answer == bytes.fromhex(f"{PREFIX} 02 {NONCE} {COOKIE}")
+    assert handshake.decode(answer, CLOSED) == Cookie(caller.nonce, cookie)
+
+    assert caller.join(cookie, alone=True) == bytes.fromhex(JOIN)
+    join = handshake.decode(bytes.fromhex(JOIN), CLOSED)
+    assert isinstance(join, Join)
+    assert check_join(join, CLOSED) is None
+
+    answered = answer_join(join, CALLED, CLOSED, session_id=b"bert", full=False)
+    assert isinstance(answered, tuple)
+    theirs, welcome = answered
+    assert welcome == bytes.fromhex(WELCOME)
+    decoded = handshake.decode(welcome, CLOSED)
+    assert isinstance(decoded, Welcome)
+    ours = caller.finish(decoded)
+    assert isinstance(ours, Session)
+
+    for sender, receiver, message, expected in (
+        (ours, theirs, b"hello", f"b5 {b'bert'.hex()} 0000000000000002 2ded5661f63931d3df32a72a19e1e00968eaec7be5"),
+        (ours, theirs, b"again", f"b5 {b'bert'.hex()} 0000000000000003 b9dc0c7e422c38191f1937dba78350c1a2e9210ac4"),
+        (theirs, ours, b"hello", f"b5 {b'anne'.hex()} 0000000000000002 2f24354ad351e50199f9bfb4fc75d5ed60ffe7109e"),
+    ):
+        assert sender.seal(message) == bytes.fromhex(expected)
+        assert receiver.open(bytes.fromhex(expected)) == message
+
+
+def test_a_beacon() -> None:
+    beacon = encode_beacon(CLOSED, b"8 bytes.", 7700)
+    expected = f"{b'bristle beacon 1'.hex()} {PREFIX[4:]} {b'8 bytes.'.hex()} 1e14 90467a5f6fbec65ceb717cb569d7b70c"
+    assert beacon == bytes.fromhex(expected)
+    assert decode_beacon(beacon, CLOSED) == (b"8 bytes.", 7700)
+
+
+def test_a_whole_manifest_with_its_signature() -> None:
+    body = bytes(range(64))
+    said = Manifest(
+        group=CLOSED.id, sender=CALLER.key_id, sequence=1_700_000_000_000, iteration=7, encoding="float32",
+        compression=PLAIN, classes=2, features=8, body=len(body), digests=digests_of(body),
+        extensions=(claims_extension(np.array([True, False])),),
+    )  # fmt: skip
+    data = encode_manifest(said, CALLER)
+    expected = (
+        f"01 01 00 00 {PREFIX[4:]} aca31af0441d81dbec71e82da0b4b5f5aa91eb99 0000018bcfe56800 00000007 00000002 00000008"
+        "00000040 00001000 0001 0005 59059895958b8a56277edb046df67166 0001 0001 01"
+        "96b57f479ec3ba560c5f488b8190a22ae400e8fdc57fa2143d8460925b1e8af3"
+        "2eb0089ff7d044f3187be723bd89960c75973e4532407629bb31e32bdd286d01"
+    )
+    assert data == bytes.fromhex(expected)
+    assert decode_manifest(data, CLOSED) == said
+    assert is_signed(data, said, CALLER.key)
+
+
+def test_a_compressed_head_is_read() -> None:
+    # How well it is compressed is the library's business; what comes out is not.
+    body = bytes.fromhex("789c636020001a181c1a161c78c020a060e0109050c060ef00068e5000009e950908")
+    decoded = decode_head(body, shape=(2, 8), encoding="float32", compression=ZLIB)
+    np.testing.assert_array_equal(decoded, np.arange(16, dtype=np.float32).reshape(2, 8))
