@@ -58,9 +58,9 @@ unit: $(VENV)/.dev peers
 		echo "There is no Chromium: the tests of the live page in a browser are left out (apt-get install chromium)." >&2
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
-coverage: $(VENV)/.dev  ## branches of rules, network and peer that their tests take; fails under 95 %
+coverage: $(VENV)/.dev  ## branches of rules, wire, p2p and peer that their tests take; fails under 95 %
 	@mkdir -p out/coverage
-	$(BIN)/pytest tests/rules tests/network tests/peer --cov --cov-report=json:out/coverage/report.json
+	$(BIN)/pytest tests/rules tests/wire tests/p2p tests/peer --cov --cov-report=json:out/coverage/report.json
 	$(BIN)/python benchmarks/branches.py out/coverage/report.json --least 95
 
 mutants: $(VENV)/.dev  ## change one thing at a time and see whether a test notices (an hour; goes on where it stopped)

@@ -26,15 +26,18 @@ from mutants_running import Result, Warm
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 RULES = sorted((SOURCES / "bristle" / "rules").glob("*.py"))
-WIRE = [SOURCES / "bristle" / "network" / f"{name}.py" for name in ("encoding", "messages", "manifest", "limits")]
+WIRE = [SOURCES / "bristle" / "wire" / f"{name}.py" for name in ("encoding", "messages", "manifest")]
 TESTS = {
     "rules": [
         *(f"tests/rules/{path.name}" for path in sorted((ROOT / "tests" / "rules").glob("test_*.py"))),
         "tests/testing/test_check_rule.py",
     ],
     "wire": [
-        f"tests/network/test_{name}.py"
-        for name in ("encoding", "messages", "manifest", "limits", "golden_bytes", "wire_format", "transfer", "session")
+        *(
+            f"tests/wire/test_{name}.py"
+            for name in ("encoding", "messages", "manifest", "golden_bytes", "wire_format", "session")
+        ),
+        "tests/p2p/test_transfer.py",
     ],
 }
 FEW = 2  # tests a mutant is given at least, however long they take

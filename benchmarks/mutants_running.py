@@ -58,7 +58,7 @@ class Warm:
         """Return which tests cover each line of `bristle`, and how many CPU seconds each test takes; all must pass."""
 
         def inside(into: Path) -> int:
-            rooms = [str(self._root / "src" / "bristle" / room) for room in ("rules", "network")]
+            rooms = [str(self._root / "src" / "bristle" / room) for room in ("rules", "wire")]
             meter = coverage.Coverage(data_file=None, config_file=False, source=rooms)
             watch = _Watch(meter)
             meter.start()

@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = [
+    "tests.support.commands",
+    "tests.support.hostile",
+    "tests.support.network",
+    "tests.support.paper",
+    "tests.support.peers",
+]
+
 # How long an example takes depends on what else the machine does.
 settings.register_profile("bristle", deadline=None)
 settings.load_profile("bristle")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from mutants_changes import Mutant, change_of, changed_source, mutants_of, sampled
 
 PROGRAM = '''

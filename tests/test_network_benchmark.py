@@ -1,6 +1,6 @@
 """What the network must do, as the benchmark measures it, in small: real sockets, processes and namespaces.
 
-In tests/network there is the rest: groups that never mix, outsiders, forged senders and replays (test_node.py,
+In tests/p2p there is the rest: groups that never mix, outsiders, forged senders and replays (test_node.py,
 test_node_hostile.py, test_overlay.py, service/test_service.py), and bytes by encoding (test_overlay.py).
 """
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import field
 import peers
 import suite

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from bristle.cli import app
 from bristle.commands.status import get_status
 from bristle.peer.status import read_status

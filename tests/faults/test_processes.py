@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from fault_lines import Lines
 from fault_peers import Fleet, PeerProcess, free_port, set_clock, wait_until, wrong_clock
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import pytest
 from bristle.report.live_page import recorded_page
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot
 from bristle.rules.decision import Reason
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from browser import ABSENT, Browser, chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium() is None, reason=ABSENT)]

@@ -14,8 +14,8 @@ from bristle.p2p import Limits
 from bristle.wire import Group, messages
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, RealNetwork
-    from tests.network.hostile.conftest import Attacker, Attackers, Bodies, Heads, Scenario, Wait
+    from tests.support.hostile import Attacker, Attackers, Bodies, Heads, Scenario, Wait
+    from tests.support.network import Matrix, RealNetwork
 
 
 Act = Callable[[Any, Any, "Attacker", bytes], Coroutine[Any, Any, None]]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +18,10 @@ from bristle.wire.handshake import Caller, Cookie, Welcome
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.messages import Address
 from bristle.wire.session import SEALED, Session
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
 from manifests import manifest_of
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, RealNetwork
+    from tests.support.network import Matrix, RealNetwork
 
 PIECE = 4000
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import manifests
 from bristle.p2p import Limits
 from bristle.p2p.neighbour import Call, Link
 from bristle.p2p.node import Node
@@ -23,12 +22,8 @@ from bristle.wire.manifest import Manifest, encode_manifest
 from bristle.wire.messages import Peers, Piece, SignedManifest
 from bristle.wire.sizes import piece_bytes
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import manifests
-
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, VirtualNetwork
+    from tests.support.network import Matrix, VirtualNetwork
 
 Networks = Callable[..., "VirtualNetwork"]
 Heads = Callable[..., "Matrix"]

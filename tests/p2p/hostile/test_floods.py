@@ -17,8 +17,8 @@ from bristle.wire import Group, handshake, messages
 from bristle.wire.session import SEALED
 
 if TYPE_CHECKING:
-    from tests.network.conftest import RealNetwork
-    from tests.network.hostile.conftest import Attacker, Attackers, Bodies, Heads, Scenario, Wait
+    from tests.support.hostile import Attacker, Attackers, Bodies, Heads, Scenario, Wait
+    from tests.support.network import RealNetwork
 
 
 SOURCES = 60

@@ -20,8 +20,6 @@ from bristle.commands.dashboard import Feed, Server
 from bristle.commands.dashboard.simulate import SimulationBoard
 from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Scenario, Watch, run
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from browser import ABSENT, Browser, chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium() is None, reason=ABSENT)]

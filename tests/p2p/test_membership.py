@@ -11,7 +11,7 @@ from bristle.wire import Group, Identity, Refusal, handshake
 from bristle.wire.handshake import Caller, Cookie
 
 if TYPE_CHECKING:
-    from tests.network.conftest import VirtualNetwork
+    from tests.support.network import VirtualNetwork
 
 Networks = Callable[..., "VirtualNetwork"]
 NODE = ("127.0.0.1", 1)

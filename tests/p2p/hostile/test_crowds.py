@@ -10,8 +10,8 @@ from bristle.p2p import Limits
 from bristle.wire import Group
 
 if TYPE_CHECKING:
-    from tests.network.conftest import RealNetwork
-    from tests.network.hostile.conftest import Attacker, Attackers, Heads, Scenario, Wait
+    from tests.support.hostile import Attacker, Attackers, Heads, Scenario, Wait
+    from tests.support.network import RealNetwork
 
 
 # The budgets for joins are tried elsewhere; here, all of a crowd are to be heard within a second.

@@ -17,7 +17,7 @@ from bristle.p2p import Limits, Overlay
 from bristle.wire import Group, Identity
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, RealNetwork
+    from tests.support.network import Matrix, RealNetwork
 
 Scenario = Callable[[Callable[["RealNetwork"], Awaitable[None]]], None]
 Wait = Callable[..., Coroutine[Any, Any, None]]

@@ -15,8 +15,8 @@ from bristle.peer.pace import Pace
 from bristle.wire import Group, messages
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix
-    from tests.network.hostile.conftest import Attackers, Bodies, Wait
+    from tests.support.hostile import Attackers, Bodies, Wait
+    from tests.support.network import Matrix
 
 
 CLASSES = ("a", "b", "c")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from numpy.typing import NDArray
 
 from bristle.p2p import Limits, Overlay
@@ -22,10 +21,6 @@ from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
 
 Matrix = NDArray[np.float32]
-
-# How long an example takes says nothing about right or wrong, least of all on a busy machine.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 from bristle import attacks, rules
-from bristle.paper.figures import MATCHES, RULES
+from bristle.paper.figures import MATCHED, MATCHES
 
 
 def test_every_match_can_be_played() -> None:
-    assert set(RULES) <= set(rules.names())
+    assert set(MATCHED) <= set(rules.names())
     assert {match.attack for match in MATCHES} <= set(attacks.names())
     assert len({match.name for match in MATCHES}) == len(MATCHES)
 

@@ -13,7 +13,7 @@ from bristle.wire import Group, Identity, Refusal
 from bristle.wire.sizes import head_bytes
 
 if TYPE_CHECKING:
-    from tests.network.conftest import Matrix, VirtualNetwork
+    from tests.support.network import Matrix, VirtualNetwork
 
 Networks = Callable[..., "VirtualNetwork"]
 Heads = Callable[..., "Matrix"]
