@@ -21,12 +21,12 @@ __all__ = [
 if TYPE_CHECKING:
     from bristle import attacks, rules
     from bristle._core import Pool
-    from bristle.commands.simulate import simulate
     from bristle.learning.metrics import Evaluation
     from bristle.peer.pace import Pace
     from bristle.peer.peer import Peer
     from bristle.rules import Bristle, Context, Decision
     from bristle.simulation.build import TOPOLOGIES
+    from bristle.simulation.experiment import simulate
 else:
     _WHERE = {
         "Bristle": "bristle.rules",
@@ -37,7 +37,7 @@ else:
         "Peer": "bristle.peer.peer",
         "Pool": "bristle._core",
         "TOPOLOGIES": "bristle.simulation.build",
-        "simulate": "bristle.commands.simulate",
+        "simulate": "bristle.simulation.experiment",
     }
 
     def __getattr__(name: str) -> object:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bristle import simulate
 from bristle._core import registry as bring_your_own
-from bristle.commands.simulate import simulate
 from bristle.paper.reproduce import contender
 from bristle.simulation.build import make_backbone, make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bristle
-from bristle.commands.simulate import simulate
+from bristle import simulate
 from bristle.simulation import Watch
 from bristle.simulation.build import scenario_of
 from bristle.simulation.config import SimulationConfig, read

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bristle.commands.simulate import simulate
+from bristle import simulate
 
 CONFIG: dict[str, Any] = {
     "world": {"peers": 14, "attackers": 6, "iterations": 4, "evaluate_every": 2},

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.commands.simulate import simulate
+from bristle import simulate
 from bristle.paper import Task, entries, tasks
 from bristle.paper.report import findings_of, report_of, said
 from bristle.paper.reproduce import COLUMNS, QUICK, Progress, Reproduction, contender, reproduce, wanted_of, write_rows

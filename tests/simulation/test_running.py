@@ -156,11 +156,11 @@ def test_a_picture(data: FeatureData, tmp_path: Path) -> None:
     assert [line.get_ydata()[-1] for line in axes.lines] == [part[-1]["accuracy_mean"] for part in rows]  # type: ignore[index]
     figure.savefig(tmp_path / "picture.svg")
     assert (tmp_path / "picture.svg").stat().st_size > 1000
+    assert figure._repr_png_().startswith(b"\x89PNG\r\n")  # type: ignore[attr-defined]  # as a notebook asks
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "bristle.report.notebook", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "bristle\[plots\]"'):
         Results().plot()
 

@@ -35,11 +35,11 @@ def simulate(
 
     Example: bristle simulate ring.toml --set world.peers=50 --set attack.name=alie --json ring.jsonl
     """
-    from bristle.commands.simulate import prepare_experiment, show  # noqa: PLC0415
+    from bristle.commands.simulate import prepare, show  # noqa: PLC0415
 
     page = page_at(dashboard, dashboard_at)
     with interruptible("it had not begun"):
-        experiment = prepare_experiment(file, set_ or ())
+        experiment = prepare(file, set_ or ())
     kept = [f"the rows so far are in {json}"] if json else []
     kept += [f"--resume goes on from {checkpoint}"] if checkpoint else []
     with interruptible(" and ".join(kept) or "with --json FILE and --checkpoint FILE what was done would be kept"):
@@ -75,13 +75,13 @@ def tune(
 
     Example: bristle tune letters.toml --parameters eta,familiar,foreign --trials 40 --out letters
     """
-    from bristle.commands.simulate import prepare_experiment  # noqa: PLC0415
+    from bristle.commands.simulate import prepare  # noqa: PLC0415
     from bristle.commands.tune import import_optuna, search_of  # noqa: PLC0415
     from bristle.commands.tune.view import show  # noqa: PLC0415
 
     import_optuna()
     with interruptible("it had not begun"):
-        experiment = prepare_experiment(file, set_ or ())
+        experiment = prepare(file, set_ or ())
         names = [] if parameters is None else parameters.split(",")
         search = search_of(experiment, parameters=names, trials=trials, seeds=seeds, seed=seed)
     with interruptible(f"what was run is in {out}, and the same command goes on from there"):

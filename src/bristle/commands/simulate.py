@@ -1,4 +1,4 @@
-"""One experiment of your own: a configuration in, rows out."""
+"""`bristle simulate`: run an experiment with progress on stderr and rows in a file."""
 
 from __future__ import annotations
 
@@ -6,89 +6,31 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import dumps as json_of
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bristle.commands.dashboard import Feed
 from bristle.commands.dashboard.simulate import SimulationBoard
 from bristle.commands.progress import patient_bar
-from bristle.data import Dataset
 from bristle.report.snapshot import RunState
-from bristle.simulation import FeatureData, Results, Scenario, Watch, World, on_device, prepare
-from bristle.simulation import run as run_world
-from bristle.simulation.build import make_backbone, make_dataset, scenario_of
-from bristle.simulation.config import SimulationConfig, read, settings_of
-from bristle.simulation.large.device import torch_device
-from bristle.simulation.large.memory import check_memory, suits_scenario
+from bristle.simulation import Watch
+from bristle.simulation.experiment import Experiment, prepare_experiment
 from bristle.simulation.results import Row
-from bristle.simulation.run import NOBODY
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def simulate(
-    config: str | Path | Mapping[str, Any] | SimulationConfig,
-    *,
-    overrides: Iterable[str] = (),
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watch = NOBODY,
-    progress: Callable[[int, int], None] | None = None,
-) -> Results:
-    """Run the experiment that a configuration describes, and return its rows.
-
-    Parameters
-    ----------
-    config
-        A TOML file, a mapping of the same form, or a `SimulationConfig`.
-    overrides
-        Settings that replace the configuration's: `["world.peers=20", "rule.name=krum"]`.
-    checkpoint, resume
-        Where to keep a checkpoint, and whether to go on from it, to the same bits.
-    watch : Watch
-        Whom to tell of rows, iterations and decisions as they come.
-    progress
-        Called with (done, all) while features are extracted for the first time.
-    """
-    experiment = _prepared(read(config, overrides), progress)
-    settings, told = settings_of(experiment.config), watch.row
-    if told is not None:
-        watch = replace(watch, row=lambda row: told({**row, "settings": settings}))
-    results = run_world(
-        experiment.scenario,
-        experiment.data,
-        figure=experiment.config.world.figure,
-        every=experiment.config.world.evaluate_every,
-        checkpoint=checkpoint,
-        resume=resume,
-        evaluate_peers=experiment.config.world.evaluate_peers,
-        watch=watch,
-    )
-    return Results([{**row, "settings": settings} for row in results.rows])
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A configuration, and the world that it describes."""
-
-    config: SimulationConfig
-    scenario: Scenario
-    data: FeatureData
-
-
-def prepare_experiment(file: Path, overrides: Iterable[str] = ()) -> Experiment:
-    """Read a configuration and make the features of its data, with a bar where that takes long."""
-    config = read(file, overrides)
-    with patient_bar("Extracting features (once)", console=Console(stderr=True)) as watched:
-        return _prepared(config, watched)
+def prepare(file: Path, overrides: Iterable[str] = ()) -> Experiment:
+    """Read a configuration and extract the features of its data, with a progress bar where that takes long."""
+    with patient_bar("Extracting features (once)", console=Console(stderr=True)) as progress:
+        return prepare_experiment(file, overrides, progress=progress)
 
 
 def show(
@@ -139,18 +81,21 @@ def _run(
     decisions: bool,
 ) -> tuple[list[Row], float]:
     """Run it to the end, or to Ctrl-C; return all rows, and the seconds that it took."""
-    config, settings, console = experiment.config, settings_of(experiment.config), Console(stderr=True)
     rows: list[Row] = []
-    total, began = config.world.iterations, time.monotonic()
-    with _stopping() as stop, _row_file(json, fresh=not resume) as write, _progress(console, total) as told:
+    total, began = experiment.scenario.iterations, time.monotonic()
+    with (
+        _stopping() as stop,
+        _row_file(json, fresh=not resume) as write,
+        _progress(Console(stderr=True), total) as told,
+    ):
 
         def row(latest: Row) -> None:
-            rows.append({**latest, "settings": settings})
+            rows.append(latest)
             if board is not None:
                 board.row(latest)
             # The last one waits for the decisions of its iteration.
             if not (decisions and latest["iteration"] == total):
-                write(rows[-1])
+                write(latest)
 
         def iteration(done: int) -> None:
             told(done, rows)
@@ -161,16 +106,7 @@ def _run(
         if board is not None:
             watch = replace(watch, decisions=board.decided, weigh=board.wants_weights, measurement=board.measured)
         try:
-            run_world(
-                experiment.scenario,
-                experiment.data,
-                figure=config.world.figure,
-                every=config.world.evaluate_every,
-                checkpoint=checkpoint,
-                resume=resume,
-                evaluate_peers=config.world.evaluate_peers,
-                watch=watch,
-            )
+            experiment.run(checkpoint=checkpoint, resume=resume, watch=watch)
         except BaseException:
             if board is not None:
                 board.show(RunState.INTERRUPTED)
@@ -190,29 +126,6 @@ def _say_end(last: Row, seconds: float, json: Path | None) -> None:
     )
     if json is not None:
         print(f"Rows: {json}")
-
-
-def _prepared(config: SimulationConfig, progress: Callable[[int, int], None] | None) -> Experiment:
-    """Return the world that is described; mistakes are found before features are made, which takes time."""
-    scenario_of(config)  # says what is wrong before anything is loaded
-    section, device = config.data, config.world.device
-    where = None if device is None else torch_device(device)
-    dataset, backbone = make_dataset(section), make_backbone(section)
-    scenario = scenario_of(config, classes=len(dataset.classes))
-    if where is not None and suits_scenario(scenario) is None:
-        samples = len(dataset.x_train) + len(dataset.x_test)
-        sizes = {"classes": len(dataset.classes), "features": backbone.features, "samples": samples}
-        check_memory(scenario, device=where, **sizes)
-    else:
-        World(replace(scenario, user_shift=0.0), _without_features(dataset))
-    data = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
-    return Experiment(config, scenario, data if device is None else on_device(data, device))
-
-
-def _without_features(dataset: Dataset) -> FeatureData:
-    labels = np.asarray(dataset.y_train, dtype=np.int64)
-    nothing = np.zeros((len(labels), 1), dtype=np.float32)
-    return FeatureData(nothing, labels, nothing[:1], labels[:1], dataset.classes, dataset.user)
 
 
 @contextmanager

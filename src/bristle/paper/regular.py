@@ -41,7 +41,7 @@ def regular(scenario: Scenario, *, every: int, test_samples: int | None, tick: C
     if test_samples is None or test_samples > TEST_SAMPLES:
         test_samples = TEST_SAMPLES
     network, peers = ConvolutionalNetwork(), scenario.peers
-    held = populate(scenario, _labels_alone(train_labels)).held
+    held = populate(scenario, FeatureData.labels_only(train_labels.numpy(), tuple(map(str, range(10))))).held
     assert held.index is not None
     index, labels = torch.tensor(np.asarray(held.index)), torch.tensor(np.asarray(held.labels))
     state = HeadState.start(network.initial([scenario.seed] * peers))
@@ -59,13 +59,6 @@ def regular(scenario: Scenario, *, every: int, test_samples: int | None, tick: C
             rows.append(_row(scenario, iteration, accuracy.numpy().astype(np.float64), sent))
             tick(iteration)
     return rows
-
-
-def _labels_alone(labels: torch.Tensor) -> FeatureData:
-    """Return data whose features are empty: enough to share out samples."""
-    nothing = np.zeros((len(labels), 1), dtype=np.float32)
-    known = labels.numpy()
-    return FeatureData(nothing, known, nothing[:1], known[:1], tuple(str(digit) for digit in range(10)))
 
 
 def _row(scenario: Scenario, iteration: int, accuracy: np.ndarray[Any, Any], sent: int) -> Row:

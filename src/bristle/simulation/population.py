@@ -33,6 +33,15 @@ class FeatureData:
     classes: tuple[str, ...]
     user: np.ndarray[Any, Any] | None = None
 
+    @classmethod
+    def labels_only(
+        cls, labels: Any, classes: tuple[str, ...], *, user: np.ndarray[Any, Any] | None = None
+    ) -> FeatureData:
+        """Return data with one feature that is 0: enough to share out samples and to check a scenario."""
+        known = np.asarray(labels, dtype=np.int64)
+        nothing = np.zeros((len(known), 1), dtype=np.float32)
+        return cls(nothing, known, nothing[:1], known[:1], classes, user)
+
 
 def prepare(
     dataset: Dataset,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,7 @@ class Results:
 
         Returns the figure, which a notebook shows: `results.plot().savefig("accuracy.svg")` keeps it. Needs matplotlib.
         """
-        try:
-            from bristle.report.notebook import NotebookFigure  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError('plotting needs matplotlib: pip install "bristle[plots]"') from error
-        figure = NotebookFigure(figsize=(6, 4), layout="constrained")
+        figure = _notebook_figure()
         axes = figure.add_subplot(
             xlabel="iteration", ylabel="accuracy", ylim=(0, 1), title=title or "Mean of the benign peers, and the worst"
         )
@@ -66,6 +63,22 @@ class Results:
             axes.legend(loc="lower right")
         axes.grid(alpha=0.3)
         return figure
+
+
+def _notebook_figure() -> Figure:
+    """Return an empty figure made without pyplot, whose state is the reader's own; notebooks draw it all the same."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError('plotting needs matplotlib: pip install "bristle[plots]"') from error
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            picture = io.BytesIO()
+            self.savefig(picture, format="png", dpi=110)
+            return picture.getvalue()
+
+    return NotebookFigure(figsize=(6, 4), layout="constrained")
 
 
 def rule_name(rule: Rule) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bristle.commands.simulate import Experiment, prepare_experiment, simulate
+from bristle import simulate
 from bristle.commands.tune import Progress, Trial, search_of, tune
 from bristle.simulation.config import read
+from bristle.simulation.experiment import Experiment, prepare_experiment
 
 BRISTLE = [sys.executable, "-W", "error", "-c", "from bristle.cli import main; main()"]
 WORLD = """

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from bristle import attacks, rules
 from bristle._core import to_numpy
 from bristle.attacks import Knowledge
@@ -199,6 +197,4 @@ def _few(dataset: Dataset) -> Dataset:
 def _digits_without_features() -> FeatureData:
     """The same samples with empty features: enough to see whether a world can be made of them."""
     few = _few(mnist())
-    labels = np.asarray(few.y_train, dtype=np.int64)
-    nothing = np.zeros((len(labels), 1), dtype=np.float32)
-    return FeatureData(nothing, labels, nothing[:1], labels[:1], few.classes)
+    return FeatureData.labels_only(few.y_train, few.classes)

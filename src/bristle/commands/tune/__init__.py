@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle.commands.simulate import Experiment
 from bristle.commands.tune.space import Range, chosen_parameters, ranges, values_of, with_values
 from bristle.simulation import Watch
 from bristle.simulation import run as run_world
 from bristle.simulation.build import scenario_of
 from bristle.simulation.config import SimulationConfig
+from bristle.simulation.experiment import Experiment
 from bristle.simulation.run import fingerprint
 from bristle.simulation.world import World
 

@@ -1,0 +1,98 @@
+"""Run the experiment that a configuration describes: `bristle.simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bristle.simulation.build import make_backbone, make_dataset, scenario_of
+from bristle.simulation.config import SimulationConfig, read, settings_of
+from bristle.simulation.large.device import on_device, torch_device
+from bristle.simulation.large.memory import check_memory, suits_scenario
+from bristle.simulation.population import FeatureData, prepare
+from bristle.simulation.results import Results
+from bristle.simulation.run import NOBODY, Watch, run
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.world import World
+
+Source = str | Path | Mapping[str, Any] | SimulationConfig
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration, and the world that it describes."""
+
+    config: SimulationConfig
+    scenario: Scenario
+    data: FeatureData
+
+    def run(self, *, checkpoint: Path | None = None, resume: bool = False, watch: Watch = NOBODY) -> Results:
+        """Run the world and return its rows, each with the configuration's settings."""
+        settings, on_row = settings_of(self.config), watch.row
+        if on_row is not None:
+            watch = replace(watch, row=lambda row: on_row({**row, "settings": settings}))
+        results = run(
+            self.scenario,
+            self.data,
+            figure=self.config.world.figure,
+            every=self.config.world.evaluate_every,
+            checkpoint=checkpoint,
+            resume=resume,
+            evaluate_peers=self.config.world.evaluate_peers,
+            watch=watch,
+        )
+        return Results([{**row, "settings": settings} for row in results.rows])
+
+
+def simulate(
+    config: Source,
+    *,
+    overrides: Iterable[str] = (),
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watch = NOBODY,
+    progress: Callable[[int, int], None] | None = None,
+) -> Results:
+    """Run the experiment that a configuration describes, and return its rows.
+
+    Parameters
+    ----------
+    config
+        A TOML file, a mapping of the same form, or a `SimulationConfig`.
+    overrides
+        Settings that replace the configuration's: `["world.peers=20", "rule.name=krum"]`.
+    checkpoint, resume
+        Where to keep a checkpoint, and whether to continue from it, to the same bits.
+    watch : Watch
+        Callbacks for rows, iterations and decisions as they come.
+    progress
+        Called with (done, all) while features are extracted for the first time.
+    """
+    experiment = prepare_experiment(config, overrides, progress=progress)
+    return experiment.run(checkpoint=checkpoint, resume=resume, watch=watch)
+
+
+def prepare_experiment(
+    config: Source, overrides: Iterable[str] = (), *, progress: Callable[[int, int], None] | None = None
+) -> Experiment:
+    """Read a configuration and extract the features of its data.
+
+    Mistakes are found first: extracting features takes time.
+    """
+    checked = read(config, overrides)
+    scenario_of(checked)  # raises before anything is loaded
+    section, device = checked.data, checked.world.device
+    where = None if device is None else torch_device(device)
+    dataset, backbone = make_dataset(section), make_backbone(section)
+    scenario = scenario_of(checked, classes=len(dataset.classes))
+    if where is not None and suits_scenario(scenario) is None:
+        samples = len(dataset.x_train) + len(dataset.x_test)
+        sizes = {"classes": len(dataset.classes), "features": backbone.features, "samples": samples}
+        check_memory(scenario, device=where, **sizes)
+    else:
+        labels_only = FeatureData.labels_only(dataset.y_train, dataset.classes, user=dataset.user)
+        World(replace(scenario, user_shift=0.0), labels_only)
+    data = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
+    return Experiment(checked, scenario, data if device is None else on_device(data, device))
