@@ -7,6 +7,7 @@ exception, an answer that breaks a promise, more CPU time than is allowed, or a 
 from __future__ import annotations
 
 import atexit
+import gc
 import resource
 import shutil
 import sys
@@ -20,6 +21,9 @@ from pathlib import Path
 
 HANG = 0.1
 """Seconds of CPU time that one input may cost."""
+
+SECOND_LOOKS = 4
+"""How often an input that took longer is fed again: its fastest time counts."""
 
 TRACED_EVERY = 1_000
 """Inputs between two whose allocations are traced, which makes a call several times as slow."""
@@ -83,11 +87,9 @@ class Watch:
         traced = self.inputs % TRACED_EVERY == 0
         if traced:
             tracemalloc.start()
-        began = time.thread_time()
         try:
-            outcome = self.target.check(data)
+            outcome, spent = self._timed(data)
         finally:
-            spent = time.thread_time() - began
             if traced:
                 self.traced_peak = max(self.traced_peak, tracemalloc.get_traced_memory()[1])
                 tracemalloc.stop()
@@ -98,12 +100,27 @@ class Watch:
                 f"the process grew by {self.growth:,} bytes, at most {self.target.growth:,} are allowed"
             )
         if not traced:
+            for _ in range(SECOND_LOOKS):
+                # An input that is slow is slow each time; a machine that is busy, or a first import, is not.
+                spent = min(spent, self._timed(data)[1]) if spent > HANG else spent
             self.slowest = max(self.slowest, spent)
             if spent > HANG:
                 raise BrokenPromiseError(
                     f"took {1000 * spent:.0f} ms of CPU time, at most {1000 * HANG:.0f} are allowed"
                 )
         return outcome
+
+    def _timed(self, data: bytes) -> tuple[str, float]:
+        """Return the outcome and its CPU time, without the collection of garbage that others may have left."""
+        collects = gc.isenabled()
+        gc.disable()
+        began = time.thread_time()
+        try:
+            outcome = self.target.check(data)
+            return outcome, time.thread_time() - began
+        finally:
+            if collects:
+                gc.enable()
 
     def _warm_up(self) -> None:
         """Load what is loaded late and grow what is grown once, before anything is measured."""

@@ -8,29 +8,19 @@ import itertools
 import random
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bristle.commands.demo.relay import Impairment, Line, bound_socket
 from bristle.p2p import Limits, Overlay
 from bristle.p2p.node import Node
 from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
 
 Matrix = NDArray[np.float32]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Impairment:
-    """What a path does to datagrams."""
-
-    loss: float = 0.0
-    duplication: float = 0.0
-    delay: float = 0.001
-    jitter: float = 0.0
 
 
 ROUGH = Impairment(loss=0.2, duplication=0.1, delay=0.05, jitter=0.02)
@@ -108,30 +98,19 @@ class VirtualNetwork:
         return nodes
 
 
-class Relay:
-    """A UDP relay between one peer and whoever calls it there, that loses, delays, reorders and duplicates.
+class Relay(Line):
+    """A bad line between one peer and whoever calls it there.
 
     To the peer, every caller has an address of its own at the relay, as behind a router.
     """
 
     def __init__(self, target: Address, impairment: Impairment, seed: int) -> None:
+        super().__init__(impairment, seed=seed)
         self.target = target
-        self.impairment = impairment
-        self.rng = random.Random(seed)
-        self.relayed = self.lost = 0
         self.cut = False
-        self._front = self._bind()
+        self._front = bound_socket()
         self._backs: dict[Address, socket.socket] = {}
-        self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._front, self._from_callers)
-
-    @staticmethod
-    def _bind() -> socket.socket:
-        bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        bound.setblocking(False)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
-        bound.bind(("127.0.0.1", 0))
-        return bound
 
     @property
     def address(self) -> Address:
@@ -142,27 +121,13 @@ class Relay:
         datagram, caller = self._front.recvfrom(65_536)
         back = self._backs.get(caller)
         if back is None:
-            back = self._backs[caller] = self._bind()
+            back = self._backs[caller] = bound_socket()
             self._loop.add_reader(back, self._from_target, back, caller)
-        self._pass_on(back, datagram, self.target)
+        self.forward(datagram, back, None if self.cut else self.target)
 
     def _from_target(self, back: socket.socket, caller: Address) -> None:
         datagram, _ = back.recvfrom(65_536)
-        self._pass_on(self._front, datagram, caller)
-
-    def _pass_on(self, out: socket.socket, datagram: bytes, to: Address) -> None:
-        self.relayed += 1
-        for _ in range(2 if self.rng.random() < self.impairment.duplication else 1):
-            if self.cut or self.rng.random() < self.impairment.loss:
-                self.lost += 1
-                continue
-            delay = self.impairment.delay + self.rng.uniform(0, self.impairment.jitter)
-            self._loop.call_later(delay, self._emit, out, datagram, to)
-
-    @staticmethod
-    def _emit(out: socket.socket, datagram: bytes, to: Address) -> None:
-        if out.fileno() >= 0:
-            out.sendto(datagram, to)
+        self.forward(datagram, self._front, None if self.cut else caller)
 
     def close(self) -> None:
         for each in (self._front, *self._backs.values()):
@@ -230,7 +195,7 @@ def virtual() -> Callable[..., VirtualNetwork]:
     """Return a network of virtual time: virtual(seed, loss=..., ...)."""
 
     def make(seed: int = 0, **impairment: float) -> VirtualNetwork:
-        return VirtualNetwork(seed, Impairment(**impairment))
+        return VirtualNetwork(seed, Impairment(**{"delay": 0.001, **impairment}))
 
     return make
 

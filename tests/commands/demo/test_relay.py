@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
+from typing import Any
 
-from bristle.commands.demo.relay import Address, Impairment, Relay
+from bristle.commands.demo.relay import Address, Impairment, Relay, bound_socket
 
-
-def bound() -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setblocking(False)
-    made.bind(("127.0.0.1", 0))
-    return made
+Wait = Callable[..., Any]
+Test = Callable[..., Awaitable[None]]
 
 
 def received(by: socket.socket) -> list[tuple[bytes, Address]]:
@@ -25,80 +24,89 @@ def received(by: socket.socket) -> list[tuple[bytes, Address]]:
             return found
 
 
-async def introduced(relay: Relay, *sockets: socket.socket) -> None:
-    """Let the relay hear from everybody."""
-    for place, each in enumerate(sockets):
-        for address in relay.known(place):
-            each.sendto(b"hello", address)
-    await asyncio.sleep(0.05)
-    for each in sockets:
-        received(each)
+def on_relay(members: int, test: Test, wait: Wait) -> None:
+    """Run a test with a relay that has heard from every socket, and close all of them whatever happens."""
 
-
-def test_both_ways_go_through_one_address_each() -> None:
     async def run() -> None:
-        relay = Relay(3, Impairment())
-        a, b, c = bound(), bound(), bound()
-        await introduced(relay, a, b, c)
+        with ExitStack() as exits:
+            relay = exits.enter_context(closing(Relay(members, Impairment())))
+            sockets = [exits.enter_context(bound_socket()) for _ in range(members)]
+            for place, each in enumerate(sockets):
+                for address in relay.known(place):
+                    each.sendto(b"hello", address)
+            await wait(lambda: relay.relayed == members * (members - 1))
+            for each in sockets:
+                received(each)
+            await test(relay, *sockets)
+
+    asyncio.run(run())
+
+
+async def next_of(wait: Wait, by: socket.socket) -> tuple[bytes, Address]:
+    """Return the next datagram, which must be the only one."""
+    found: list[tuple[bytes, Address]] = []
+    await wait(lambda: bool(found.extend(received(by)) or found))
+    (only,) = found
+    return only
+
+
+def test_both_ways_go_through_one_address_each(wait: Wait) -> None:
+    async def test(relay: Relay, a: socket.socket, b: socket.socket, c: socket.socket) -> None:
         to_b, to_c = relay.known(0)
         a.sendto(b"from a", to_b)
-        await asyncio.sleep(0.05)
-        (datagram, source), *more = received(b)
-        assert (datagram, source, more) == (b"from a", relay.known(1)[0], [])
-        b.sendto(b"back", source)
-        await asyncio.sleep(0.05)
-        assert received(a) == [(b"back", to_b)]
+        assert await next_of(wait, b) == (b"from a", relay.known(1)[0])
+        b.sendto(b"back", relay.known(1)[0])
+        assert await next_of(wait, a) == (b"back", to_b)
+        before = relay.relayed
         c.sendto(b"this address is meant for a", to_c)
         c.sendto(b"and so is this", to_b)
-        await asyncio.sleep(0.05)
-        assert not received(a) + received(b) + received(c)
-        relay.close()
-        for each in (a, b, c):
-            each.close()
+        a.sendto(b"marker", to_b)  # What was sent to the same socket before it has been read when this arrives.
+        a.sendto(b"marker", to_c)
+        assert (await next_of(wait, b))[0] == b"marker"
+        assert (await next_of(wait, c))[0] == b"marker"
+        assert relay.relayed == before + 2
+        assert not received(a)
 
-    asyncio.run(run())
+    on_relay(3, test, wait)
 
 
-def test_loss_duplication_and_order() -> None:
-    async def run() -> None:
-        relay = Relay(2, Impairment())
-        a, b = bound(), bound()
-        await introduced(relay, a, b)
-        relay.impairment = Impairment(loss=0.2, duplication=0.1, delay=0.01, jitter=0.05)
-        heard: list[int] = []
-        for number in range(2000):
+def test_loss_duplication_and_order(wait: Wait) -> None:
+    count = 2000
+
+    async def test(relay: Relay, a: socket.socket, b: socket.socket) -> None:
+        relay.impairment = Impairment(loss=0.2, duplication=0.1, delay=0.001, jitter=0.02)
+        begun, heard = relay.relayed, list[int]()
+        before = relay.delivered
+
+        def relayed(wanted: int) -> bool:
+            heard.extend(int(datagram) for datagram, _ in received(b))
+            return relay.relayed - begun == wanted
+
+        for number in range(count):
             a.sendto(str(number).encode(), relay.known(0)[0])
-            if number % 20 == 0:
-                await asyncio.sleep(0.001)
-                heard += [int(datagram) for datagram, _ in received(b)]
-        await asyncio.sleep(0.3)
-        heard += [int(datagram) for datagram, _ in received(b)]
-        relay.close()
+            if number % 20 == 19:  # No more on their way than every buffer holds, however slow the machine is.
+                await wait(lambda wanted=number + 1: relayed(wanted))
+        await wait(lambda: relayed(count) and not relay.delayed and len(heard) == relay.delivered - before)
         counts = Counter(heard)
-        # 1 - 0.2 of those sent once, and 1 - 0.2 squared of those sent twice.
-        assert 0.76 < len(counts) / 2000 < 0.86
-        assert 80 < sum(count > 1 for count in counts.values()) < 180
+        # 1 - 0.2 of those sent once, and 1 - 0.2 squared of those sent twice: drawn with a fixed seed.
+        assert 0.76 < len(counts) / count < 0.86
+        assert 80 < sum(times > 1 for times in counts.values()) < 180
         assert heard != sorted(heard)
-        a.close()
-        b.close()
 
-    asyncio.run(run())
+    on_relay(2, test, wait)
 
 
-def test_a_partition_heals() -> None:
-    async def run() -> None:
-        relay = Relay(3, Impairment())
-        a, b, c = bound(), bound(), bound()
-        await introduced(relay, a, b, c)
+def test_a_partition_heals(wait: Wait) -> None:
+    async def test(relay: Relay, a: socket.socket, b: socket.socket, c: socket.socket) -> None:
         to_b, to_c = relay.known(0)
-        for sides, expected in (([[0, 1], [2]], (1, 0)), ([], (1, 1)), ([[0], [1, 2]], (0, 0))):
+        for sides, passes in (([[0, 1], [2]], (1, 0)), ([], (1, 1)), ([[0], [1, 2]], (0, 0))):
             relay.cut(*sides)
+            before = relay.relayed, relay.delivered
             a.sendto(b"x", to_b)
             a.sendto(b"x", to_c)
-            await asyncio.sleep(0.05)
-            assert (len(received(b)), len(received(c))) == expected
-        relay.close()
-        for each in (a, b, c):
-            each.close()
+            await wait(lambda before=before: relay.relayed == before[0] + 2)
+            assert relay.delivered - before[1] == sum(passes)
+            # What was delivered on loopback can be read at once.
+            assert (len(received(b)), len(received(c))) == passes
 
-    asyncio.run(run())
+    on_relay(3, test, wait)

@@ -17,14 +17,14 @@ _LARGEST = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class Impairment:
-    """What becomes of datagrams.
+    """What a line does to datagrams.
 
     Parameters
     ----------
     loss, duplication : float
-        Share of datagrams that are lost, and that come twice.
+        Fraction of datagrams that are lost, and that are sent twice.
     delay, jitter : float
-        Seconds that all take, and up to which each takes longer; with jitter they overtake each other.
+        Seconds of delay of every datagram, and of the largest random delay on top; jitter reorders datagrams.
     """
 
     loss: float = 0.0
@@ -44,48 +44,88 @@ ROUGH = Impairment(loss=0.2, duplication=0.05, delay=0.05, jitter=0.02)
 """A bad line: one datagram in five is lost, and the others are late and out of order."""
 
 
-class Relay:
+class Line:
+    """Forwards datagrams, of which some are lost, late, out of order or sent twice.
+
+    Parameters
+    ----------
+    impairment : Impairment
+        How bad the line is; may be replaced at any time.
+    seed : int
+        Seed of the random draws.
+    """
+
+    def __init__(self, impairment: Impairment, *, seed: int = 0) -> None:
+        self.impairment = impairment
+        self.relayed = self.lost = self.delivered = self.delayed = 0
+        self._rng = random.Random(seed)
+        self._loop = asyncio.get_running_loop()
+
+    def forward(self, datagram: bytes, out: socket.socket, to: Address | None) -> None:
+        """Send a datagram from `out` to an address; None: it is lost."""
+        self.relayed += 1
+        how = self.impairment
+        for _ in range(2 if self._rng.random() < how.duplication else 1):
+            if to is None or self._rng.random() < how.loss:
+                self.lost += 1
+            elif how.delay or how.jitter:
+                self.delayed += 1
+                wait = how.delay + self._rng.uniform(0, how.jitter)
+                self._loop.call_later(wait, self._send_late, datagram, out, to)
+            else:
+                self._send(datagram, out, to)
+
+    def _send_late(self, datagram: bytes, out: socket.socket, to: Address) -> None:
+        self.delayed -= 1
+        self._send(datagram, out, to)
+
+    def _send(self, datagram: bytes, out: socket.socket, to: Address) -> None:
+        if out.fileno() < 0:
+            return
+        try:
+            out.sendto(datagram, to)
+            self.delivered += 1
+        except OSError:  # No room, or nobody there.
+            self.lost += 1
+
+
+class Relay(Line):
     """Stands between all pairs of peers, as routers do: each peer sees every other one at an address of the relay's.
 
-    Peer i is told `known(i)` and nothing else. The relay learns where a peer really is when it first hears from it.
+    Peer i is given the addresses `known(i)` and no others. The relay learns where a peer is from its first datagram.
 
     Parameters
     ----------
     members : int
-        How many peers there are.
-    impairment : Impairment
-        What becomes of datagrams.
-    seed : int
-        Of what is lost, doubled and late.
+        Number of peers.
+    impairment, seed
+        As for `Line`.
     """
 
     def __init__(self, members: int, impairment: Impairment, *, seed: int = 0) -> None:
-        self.impairment = impairment
-        self.relayed = self.lost = 0
+        super().__init__(impairment, seed=seed)
         self._cut: frozenset[tuple[int, int]] = frozenset()
-        self._rng = random.Random(seed)
-        self._loop = asyncio.get_running_loop()
         self._where: dict[int, Address] = {}
         self._faces: dict[tuple[int, int], socket.socket] = {}
         for near in range(members):
             for far in range(members):
                 if near != far:
-                    face = self._faces[near, far] = _bound()
+                    face = self._faces[near, far] = bound_socket()
                     self._loop.add_reader(face, self._read, face, near, far)
 
     def known(self, member: int) -> list[Address]:
-        """Return where a peer finds all others."""
+        """Return the addresses at which a peer reaches all others."""
         return [face.getsockname() for (near, _), face in self._faces.items() if near == member]
 
     def cut(self, *sides: Iterable[int]) -> None:
-        """Part the peers: nothing passes from one side to another. Without sides everybody is together again."""
+        """Partition the network: nothing passes between the sides. Without sides, heal it."""
         groups = [frozenset(side) for side in sides]
         self._cut = frozenset(
             (near, far) for near, far in self._faces if any((near in group) != (far in group) for group in groups)
         )
 
     def close(self) -> None:
-        """Pass nothing on any more."""
+        """Close all sockets."""
         for face in self._faces.values():
             self._loop.remove_reader(face)
             face.close()
@@ -99,30 +139,12 @@ class Relay:
             except OSError:  # Nothing more, or an error report about something that was sent.
                 return
             if self._where.setdefault(near, source) == source:  # Else somebody for whom this address is not meant.
-                self._pass_on(datagram, near, far)
-
-    def _pass_on(self, datagram: bytes, near: int, far: int) -> None:
-        self.relayed += 1
-        to, how = self._where.get(far), self.impairment
-        for _ in range(2 if self._rng.random() < how.duplication else 1):
-            if to is None or (near, far) in self._cut or self._rng.random() < how.loss:
-                self.lost += 1
-            elif how.delay or how.jitter:
-                wait = how.delay + self._rng.uniform(0, how.jitter)
-                self._loop.call_later(wait, self._emit, datagram, near, far, to)
-            else:
-                self._emit(datagram, near, far, to)
-
-    def _emit(self, datagram: bytes, near: int, far: int, to: Address) -> None:
-        face = self._faces[far, near]
-        if face.fileno() >= 0:
-            try:
-                face.sendto(datagram, to)
-            except OSError:  # No room, or nobody there.
-                self.lost += 1
+                to = None if (near, far) in self._cut else self._where.get(far)
+                self.forward(datagram, self._faces[far, near], to)
 
 
-def _bound() -> socket.socket:
+def bound_socket() -> socket.socket:
+    """Return a UDP socket on any free port of 127.0.0.1 with a large receive buffer."""
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     bound.setblocking(False)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
