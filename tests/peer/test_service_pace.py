@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from functools import partial
 
 import pytest
 
+from bristle.peer.caps import CpuShare
 from bristle.peer.pace import Pace, Rhythm
 
 
@@ -12,21 +13,27 @@ async def at_once() -> None:
     """Stand for a share that has left."""
 
 
-def test_the_share_of_a_processor_is_kept_to() -> None:
-    share = 0.2
+def test_the_share_of_a_processor_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = wall = 0.0  # Virtual time: what a turn uses, and what passes.
 
-    async def work() -> float:
-        rhythm = Rhythm(Pace(interval=0, cpu_share=share))
+    async def pass_time(seconds: float) -> None:
+        nonlocal wall
+        wall += seconds
+
+    async def work() -> None:
+        nonlocal cpu, wall
+        rhythm = Rhythm(Pace(interval=0, cpu_share=0.2))
         assert await rhythm.next_turn(at_once)
-        cpu, wall = time.process_time(), time.monotonic()
-        for _ in range(3):
-            until = time.process_time() + 0.03
-            while time.process_time() < until:
-                pass
+        for turn, used in enumerate((0.03, 0.5, 0.0, 2.0), start=1):
+            cpu, wall = cpu + used, wall + used
+            before = wall
             assert await rhythm.next_turn(at_once)
-        return (time.process_time() - cpu) / (time.monotonic() - wall)
+            assert wall - before == pytest.approx(used / 0.2 - used), turn
+        assert cpu / wall == pytest.approx(0.2)
 
-    assert asyncio.run(work()) < 1.3 * share
+    monkeypatch.setattr("bristle.peer.pace.CpuShare", partial(CpuShare, cpu=lambda: cpu, wall=lambda: wall))
+    monkeypatch.setattr("bristle.peer.pace.asyncio.sleep", pass_time)
+    asyncio.run(work())
 
 
 def test_no_turn_before_the_last_share_has_left() -> None:

@@ -45,7 +45,12 @@ def on_relay(members: int, test: Test, wait: Wait) -> None:
 async def next_of(wait: Wait, by: socket.socket) -> tuple[bytes, Address]:
     """Return the next datagram, which must be the only one."""
     found: list[tuple[bytes, Address]] = []
-    await wait(lambda: bool(found.extend(received(by)) or found))
+
+    def came() -> bool:
+        found.extend(received(by))
+        return bool(found)
+
+    await wait(came)
     (only,) = found
     return only
 
