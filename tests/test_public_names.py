@@ -78,7 +78,7 @@ def _members(kind: type) -> set[str]:
     return {name for base in ours for name in (*vars(base), *inspect.get_annotations(base)) if not name.startswith("_")}
 
 
-def _by_name(what: str, kinds: Mapping[str, type]) -> Iterator[str]:
+def _by_name(what: str, kinds: Mapping[str, Any]) -> Iterator[str]:
     """Yield the entries of a registry, with their options and defaults."""
     for name, kind in kinds.items():
         yield f"{what} {name}"
@@ -88,7 +88,7 @@ def _by_name(what: str, kinds: Mapping[str, type]) -> Iterator[str]:
 
 
 def _step(name: str) -> type:
-    return type(rules.create(name, f=2) if name == "clipping" else rules.create(name))
+    return type(rules.create_step(name, f=2) if name == "clipping" else rules.create_step(name))
 
 
 def _commands() -> Iterator[str]:

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bristle import simulate
-from bristle._core import registry as bring_your_own
+import bristle
+from bristle import attacks, rules, simulate
+from bristle.commands.demo import Demo
+from bristle.commands.peer_options import PeerOptions
+from bristle.data import load, partitions
 from bristle.paper.reproduce import contender
+from bristle.rules.registry import RULES
 from bristle.simulation.build import make_backbone, make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read
 
@@ -23,7 +27,8 @@ from bristle.attacks import SignFlip
 from bristle.data import Dataset
 from bristle.data.partitions import IID
 from bristle.backbones.backbone import CallableBackbone
-from bristle.rules import FedAvg
+from bristle.rules import Bucketing, FedAvg
+from bristle.simulation import Ring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,14 @@ class Rude(SignFlip):
 
 
 class Fair(IID):
+    pass
+
+
+class Circle(Ring):
+    pass
+
+
+class Sack(Bucketing):
     pass
 
 
@@ -61,6 +74,8 @@ blobs = garden:blobs
 same = garden:same
 [bristle.partitions]
 fair = garden:Fair
+[bristle.topologies]
+circle = garden:Circle
 """
 
 
@@ -85,17 +100,63 @@ def test_installed_names_work_in_a_configuration() -> None:
         "world": {"peers": 4, "attackers": 1, "iterations": 20},
         "data": {"dataset": "blobs", "backbone": "same"},
         "partition": {"name": "fair", "samples": 4, "held_out": 4},
-        "rule": {"name": "careful", "strength": 3},
+        "rule": {"name": "careful", "strength": 3, "before": ["garden:Sack"]},
         "attack": {"name": "rude"},
+        "topology": {"name": "circle"},
     }
     found = scenario_of(read(config), classes=4)
-    assert type(found.rule).__name__ == "Careful"
+    assert repr(found.rule).startswith("Chain(steps=(Sack(s=2),), rule=Careful(strength=3")
     assert type(found.attack).__name__ == "Rude"
     assert type(found.partition).__name__ == "Fair"
+    assert type(found.topology).__name__ == "Circle"
     section = DataSection(dataset="blobs", backbone="same")
     assert make_dataset(section).name == "blobs"
     assert make_backbone(section).name == "same"
-    assert simulate(config).last()["rule"] == "Careful"
+    assert simulate(config).last()["rule"] == "Sack+Careful"
+
+
+@pytest.mark.usefixtures("garden")
+@pytest.mark.parametrize("prefix", ["", "garden:"])
+def test_all_doors_open_for_the_same_names(prefix: str, tmp_path: Path) -> None:
+    """A name of a package, and a name as module:name, are made alike by every function and command that takes one."""
+    rule, attack, dataset, backbone, partition = (
+        prefix + (name.capitalize() if prefix and name not in ("blobs", "same") else name)
+        for name in ("careful", "rude", "blobs", "same", "fair")
+    )
+    assert repr(rules.create(rule, strength=2)).startswith("Careful(strength=2")
+    assert type(attacks.create(attack)).__name__ == "Rude"
+    sybil = attacks.create("sybil", inner=attack)
+    assert isinstance(sybil, attacks.Sybil)
+    assert type(sybil.inner).__name__ == "Rude"
+    assert type(partitions.create(partition, samples=3)).__name__ == "Fair"
+    assert load(dataset).name == "blobs"
+    options = PeerOptions(application="a", folder=tmp_path, rule=rule, backbone=backbone, data=dataset)
+    assert type(options.make_rule()).__name__ == "Careful"
+    assert options.make_backbone().name == "same"
+    data = options.make_data(options.make_backbone())
+    assert data is not None
+    assert data.features.shape == (600, 8)
+    Demo(rule=rule, attack=attack).check()
+    for table, name in (("rule", rule), ("attack", attack)):
+        config = {"world": {"peers": 2, "iterations": 1}, "data": {"dataset": dataset, "backbone": backbone}}
+        assert bristle.simulate({**config, "partition": {"reuse": True}, table: {"name": name}}).last()
+
+
+@pytest.mark.usefixtures("garden")
+def test_names_are_ours_first_and_then_those_of_packages() -> None:
+    assert rules.names()[0] == "local"
+    assert rules.names()[-1] == "careful"
+    assert rules.names().count("krum") == 1
+    assert attacks.names()[-1] == "rude"
+    assert partitions.names()[-1] == "fair"
+    assert bristle.TOPOLOGIES.names()[-1] == "circle"
+
+
+def test_a_step_is_no_rule_and_a_rule_is_no_step() -> None:
+    with pytest.raises(ValueError, match=r"'bucketing' is a step, not a rule: .*create_step\('bucketing'\)"):
+        rules.create("bucketing")
+    with pytest.raises(ValueError, match="'krum' is a rule, not a step"):
+        rules.create_step("krum")
 
 
 @pytest.mark.usefixtures("garden")
@@ -122,13 +183,13 @@ def test_installed_rules_can_be_reproduced_with() -> None:
 
 
 def test_a_digest_follows_the_source(garden: Path) -> None:
-    before = bring_your_own.source_digest("careful", what="rule")
+    before = RULES.source_digest("careful")
     (garden / "garden.py").write_text(MODULE + "\n# another\n")
-    assert bring_your_own.source_digest("careful", what="rule") != before
+    assert RULES.source_digest("careful") != before
 
 
 def test_without_packages_there_is_nothing() -> None:
-    assert "careful" not in bring_your_own.installed("rule")
+    assert "careful" not in rules.names()
     with pytest.raises(ValueError, match="there is no rule 'careful'"):
         scenario_of(read({"rule": {"name": "careful"}}))
 

@@ -147,7 +147,7 @@ def test_interrupted_before_its_end_is_another_exit_code(
         (["--data", "mnist", "--known", "host:99999"], "HOST:PORT"),
         (["--data", "mnist", "--http", "ten"], "HOST:PORT"),
         (["--data", "mnist", "--hours", "25-3"], "25-3"),
-        (["--data", "mnist", "--rule", "best"], "'best' is not a rule"),
+        (["--data", "mnist", "--rule", "best"], "there is no rule 'best'"),
         (["--data", "mnist", "--rule", "clipping"], "is a step, not a rule"),
         (["--data", "mnist", "--interval", "-1"], "interval"),
         (["--data", "mnist", "--iterations", "0"], "at least 1"),

@@ -16,7 +16,7 @@ def test_names_of_the_field_are_there() -> None:
 
 def test_options_are_handed_on_unchanged() -> None:
     assert rules.create("krum", f=7) == rules.Krum(f=7)
-    assert rules.create("bucketing", s=3) == rules.Bucketing(s=3)
+    assert rules.create_step("bucketing", s=3) == rules.Bucketing(s=3)
     assert repr(rules.create("bristle", beta=9)).startswith("Bristle(alpha=0.4, beta=9")
 
 
@@ -44,7 +44,9 @@ def test_mistakes_are_named(name: str, options: dict[str, object], message: str)
 
 
 def test_every_rule_says_what_it_does() -> None:
-    for name in [*rules.names(), *rules.steps()]:
-        kind = type(rules.create(name, **({"f": 1} if name == "clipping" else {})))
+    made = [(name, rules.create(name)) for name in rules.names()]
+    steps = [(name, rules.create_step(name, **({"f": 1} if name == "clipping" else {}))) for name in rules.steps()]
+    for name, value in [*made, *steps]:
+        kind = type(value)
         assert kind.__doc__
         assert "O(" in kind.__doc__ or name == "local", f"{name} does not state its cost"

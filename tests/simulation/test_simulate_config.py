@@ -126,7 +126,7 @@ def test_attacks_topologies_and_partitions_lose_their_options_too(capsys: pytest
         ({"attack": {"name": "label-flip", "clases": 4}}, "did you mean 'classes'"),
         ({"topology": {"name": "rin"}}, "no topology 'rin'; did you mean 'ring'"),
         ({"topology": {"name": "ring", "rech": 2}}, "did you mean 'reach'"),
-        ({"topology": {"name": "edges"}}, "'edges' does not take these options"),
+        ({"topology": {"name": "edges"}}, "'edges' needs the option"),
         ({"topology": {"name": "random"}}, "either k="),
         ({"topology": {"attackers": "everywhere"}}, "topology.attackers"),
         ({"partition": {"name": "dirichle"}}, "did you mean 'dirichlet'"),

@@ -1,116 +1,194 @@
-"""Things by name: one of ours, one that an installed package brings, or one of yours as `module:name`."""
+"""Find rules, attacks, data and the like by name: built in, from an installed package, or as `module:name`."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import sys
 import traceback
-from collections.abc import Container
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar, cast
 
-What = Literal["rule", "step", "attack", "dataset", "backbone", "partition", "topology"]
-
-GROUPS = {
-    "rule": "bristle.rules",
-    "step": "bristle.rules",
-    "attack": "bristle.attacks",
-    "dataset": "bristle.datasets",
-    "backbone": "bristle.backbones",
-    "partition": "bristle.partitions",
-}
-"""Where packages announce what they bring: the group of entry points for each kind of thing."""
+T = TypeVar("T")
 
 
-def is_own(name: str) -> bool:
-    """Tell whether a name is of the kind `module:name`, and not a path on some drive."""
+class Registry(Mapping[str, Callable[..., T]], Generic[T]):
+    """Everything of one kind that has a name. As a mapping: Bristle's own names and what makes each.
+
+    Parameters
+    ----------
+    what : str
+        The kind in messages, such as "rule".
+    kind : type
+        What the made things must be instances of.
+    own : mapping
+        Bristle's own names; no package can take one of them.
+    group : str, optional
+        Entry-point group in which installed packages announce theirs.
+    """
+
+    def __init__(
+        self, what: str, kind: type | tuple[type, ...], own: Mapping[str, Callable[..., T]], group: str | None = None
+    ) -> None:
+        self.what, self.kind, self.own, self.group = what, kind, dict(own), group
+
+    def __getitem__(self, name: str) -> Callable[..., T]:
+        return self.own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.own)
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names: Bristle's own in order of declaration, then those of installed packages, sorted."""
+        return *self.own, *sorted(self.installed())
+
+    def installed(self) -> dict[str, EntryPoint]:
+        """Return what installed packages announce, by name; of two with the same name the first one found."""
+        found: dict[str, EntryPoint] = {}
+        for entry in entry_points(group=self.group) if self.group else ():
+            if entry.name not in self.own:
+                found.setdefault(entry.name, entry)
+        return found
+
+    def is_foreign(self, name: str) -> bool:
+        """Return whether a name is `module:name` or an installed package's."""
+        return is_import_path(name) or name in self.installed()
+
+    def create(self, name: str, options: Mapping[str, Any] | None = None, *, keys: Iterable[str] = ()) -> T:
+        """Make what a name stands for; a mistake is a ValueError of one line with a remedy.
+
+        `keys` are further words that a misspelt option may have meant, such as the other keys of a TOML table.
+        """
+        options = dict(options or {})
+        if name in self.own:
+            self._check_options(name, options, keys)
+            try:
+                return self.own[name](**options)
+            except TypeError as error:  # Such as a text where there should be a number.
+                raise ValueError(f"{self.what} {name!r} does not take these options: {error}") from error
+        return self._create_foreign(name, options)
+
+    def accepts(self, name: str, option: str) -> bool:
+        """Return whether a name stands for a dataclass with such a field."""
+        found = self.find(name)
+        return isinstance(found, type) and is_dataclass(found) and option in {field.name for field in fields(found)}
+
+    def find(self, name: str) -> Any:
+        """Return the class, function or value that a name stands for; modules in the working folder are found too."""
+        if name in self.own:
+            return self.own[name]
+        path = self._import_path(name)
+        module, _, attribute = path.partition(":")
+        here = str(Path.cwd())
+        sys.path.insert(0, here)
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+                raise  # It is there, but something that it needs is not.
+            raise ValueError(
+                f"{self.what} {name!r}: there is no module {module!r}; run where it lies, or install it"
+            ) from error
+        except Exception as error:  # Whatever a stranger's module may raise.
+            raise ValueError(
+                f"{self.what} {name!r}: {module} cannot be imported: {_one_line(error)}; mend it there"
+            ) from error
+        finally:
+            sys.path.remove(here)
+        for part in attribute.split("."):
+            if part not in vars(found):
+                known = ", ".join(key for key in vars(found) if not key.startswith("_"))
+                raise ValueError(f"{self.what} {name!r}: {module} has no {part!r}; it has {known or 'nothing'}")
+            found = vars(found)[part]
+        return found
+
+    def source_digest(self, name: str) -> str:
+        """Return a digest of the file that holds what a foreign name stands for; empty if there is no file."""
+        self.find(name)
+        file = sys.modules[self._import_path(name).partition(":")[0]].__file__
+        return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+
+    def _import_path(self, name: str) -> str:
+        if is_import_path(name):
+            return name
+        installed = self.installed()
+        if name not in installed:
+            raise ValueError(f"there is no {self.what} {name!r}; {did_you_mean(name, [*self.own, *installed])}")
+        return installed[name].value
+
+    def _check_options(self, name: str, options: Mapping[str, Any], keys: Iterable[str]) -> None:
+        kind = self.own[name]
+        if not is_dataclass(kind):
+            return
+        accepted = [field.name for field in fields(kind)]
+        for option in options:
+            if option not in accepted:
+                close = difflib.get_close_matches(option, [*accepted, *keys], n=1)
+                takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
+                hint = f"did you mean {close[0]!r}?" if close else takes
+                raise ValueError(f"{self.what} {name!r} has no option {option!r}; {hint}")
+        for field in fields(kind):
+            if field.name not in options and field.default is MISSING and field.default_factory is MISSING:
+                raise ValueError(f"{self.what} {name!r} needs the option {field.name!r}")
+
+    def _create_foreign(self, name: str, options: dict[str, Any]) -> T:
+        found: Any = self.find(name)
+        if not isinstance(found, self.kind):
+            if not callable(found):
+                raise ValueError(
+                    f"{self.what} {name!r} is {type(found).__name__}, which is no {self.what} and cannot make one"
+                )
+            found = self._call(found, name, options)
+        elif options:
+            raise ValueError(
+                f"{self.what} {name!r} is made already and takes no options, such as {next(iter(options))!r}"
+            )
+        if not isinstance(found, self.kind):
+            raise ValueError(f"{self.what} {name!r} made {type(found).__name__}, which is no {self.what}")
+        return cast(T, found)
+
+    def _call(self, maker: Any, name: str, options: dict[str, Any]) -> Any:
+        """Call foreign code; an error in it becomes one line with the place in its file."""
+        try:
+            return maker(**options)
+        except Exception as error:  # Whatever a stranger's constructor may raise.
+            inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+            if isinstance(error, TypeError) and not inside:
+                raise ValueError(f"{self.what} {name!r} does not take these options: {error}") from error
+            given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+            remedy = "give other options, or mend it there" if options else "mend it there"
+            raise ValueError(
+                f"{self.what} {name!r} cannot be made{given and f' with {given}'}: {_one_line(error)}; {remedy}"
+            ) from error
+
+
+def is_import_path(name: str) -> bool:
+    """Return whether a name has the form `module:name`, and is no path on some drive."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
 
 
-def installed(what: What) -> dict[str, EntryPoint]:
-    """Return what installed packages bring of a kind, by name; of two with the same name the first one found."""
-    found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=GROUPS[what]) if what in GROUPS else ():
-        found.setdefault(entry.name, entry)
-    return found
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the nearest known word as a question, or all of them."""
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(words)}"
 
 
-def is_foreign(name: str, *, what: What, ours: Container[str] = ()) -> bool:
-    """Tell whether a name is `module:name` or an installed package's; no package can take one of `ours`."""
-    return is_own(name) or (name not in ours and name in installed(what))
-
-
-def find(name: str, *, what: What) -> Any:
-    """Import what a name stands for; modules in the working folder are found as well."""
-    path = name if is_own(name) else installed(what)[name].value
-    module, _, attribute = path.partition(":")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # It is there, but something that it needs is not.
-        raise ValueError(f"{what} {name!r}: there is no module {module!r}; run where it lies, or install it") from error
-    except Exception as error:  # Whatever a stranger's module may raise.
-        raise ValueError(f"{what} {name!r}: {module} cannot be imported: {_told(error)}; mend it there") from error
-    finally:
-        sys.path.remove(here)
-    for part in attribute.split("."):
-        if part not in vars(found):
-            known = ", ".join(key for key in vars(found) if not key.startswith("_"))
-            raise ValueError(f"{what} {name!r}: {module} has no {part!r}; it has {known or 'nothing'}")
-        found = vars(found)[part]
-    return found
-
-
-def source_digest(name: str, *, what: What) -> str:
-    """Digest of the file that holds what a name stands for; empty if it has none."""
-    find(name, what=what)
-    path = name if is_own(name) else installed(what)[name].value
-    file = sys.modules[path.partition(":")[0]].__file__
-    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-
-
-def make(name: str, options: dict[str, Any], *, what: What, kind: type | tuple[type, ...]) -> Any:
-    """Return what a name stands for: called with the options if it can be called, and of the right kind."""
-    found = find(name, what=what)
-    if not isinstance(found, kind):
-        if not callable(found):
-            raise ValueError(f"{what} {name!r} is {type(found).__name__}, which is no {what} and cannot make one")
-        found = _called(found, name, options, what=what)
-    elif options:
-        raise ValueError(f"{what} {name!r} is made already and takes no options, such as {next(iter(options))!r}")
-    if not isinstance(found, kind):
-        raise ValueError(f"{what} {name!r} made {type(found).__name__}, which is no {what}")
-    return found
-
-
-def _called(maker: Any, name: str, options: dict[str, Any], *, what: What) -> Any:
-    """Call what is not ours; of any error that comes out of it there is one line, with the place in its file."""
-    try:
-        return maker(**options)
-    except Exception as error:  # Whatever a stranger's constructor may raise.
-        inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
-        if isinstance(error, TypeError) and not inside:
-            raise ValueError(f"{what} {name!r} does not take these options: {error}") from error
-        given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
-        remedy = "give other options, or mend it there" if options else "mend it there"
-        raise ValueError(
-            f"{what} {name!r} cannot be made{given and f' with {given}'}: {_told(error)}; {remedy}"
-        ) from error
-
-
-def _told(error: Exception) -> str:
-    """Return an error in words: its kind, what it says, and the last line of theirs that it came through."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+def _one_line(error: Exception) -> str:
+    """Return an error's type, message, and the last line of foreign code that it came through."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     if isinstance(error, SyntaxError):
-        return said  # Says itself where it is.
+        return text  # It names the line itself.
     ours = (__file__, importlib.__file__)
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if frame.filename not in ours and not frame.filename.startswith("<")]
     last = next((frame for frame in reversed(theirs) if frame.filename == theirs[0].filename), None)
-    return said if last is None else f"{said} (line {last.lineno} of {Path(last.filename).name})"
+    return text if last is None else f"{text} (line {last.lineno} of {Path(last.filename).name})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bristle._core.validation import make
+from bristle._core.registry import Registry
 from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.base import Attack
 from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
@@ -11,7 +11,7 @@ from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
 
-ATTACKS: dict[str, type[Attack]] = {
+_ATTACKS: dict[str, type[Attack]] = {
     "none": NoAttack,
     "label-flip": LabelFlip,
     "additive-noise": AdditiveNoise,
@@ -39,16 +39,20 @@ ATTACKS: dict[str, type[Attack]] = {
     "inflate": Inflate,
 }
 
+ATTACKS: Registry[Attack] = Registry("attack", Attack, _ATTACKS, "bristle.attacks")
 
-def names() -> list[str]:
-    """Return the names of all attacks."""
-    return list(ATTACKS)
+
+def names() -> tuple[str, ...]:
+    """Return the names of all attacks: Bristle's own, then those of installed packages."""
+    return ATTACKS.names()
 
 
 def create(name: str, **options: object) -> Attack:
-    """Make an attack by name: `create("label-flip", classes=26)`, `create("sybil", inner="krum")`."""
+    """Make an attack by name: `create("label-flip", classes=26)`, `create("sybil", inner="krum")`.
+
+    `module:name` and attacks of installed packages work as well.
+    """
     inner = options.get("inner")
-    if isinstance(inner, str):
+    if name == "sybil" and isinstance(inner, str):
         options["inner"] = create(inner)
-    attack: Attack = make("attack", ATTACKS, name, options)
-    return attack
+    return ATTACKS.create(name, options)

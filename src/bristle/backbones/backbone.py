@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bristle._core.registry import Registry
 from bristle.backbones import onnx_file
 
 if TYPE_CHECKING:
@@ -312,6 +313,18 @@ class CallableBackbone:
 def bundled(*, threads: int | None = None) -> OnnxBackbone:
     """Load the backbone that comes with Bristle: the paper's network, pre-trained on EMNIST letters."""
     return OnnxBackbone.load(resources.files("bristle.backbones") / "assets" / "letters.onnx", threads=threads)
+
+
+BACKBONES: Registry[Backbone] = Registry(
+    "backbone", (OnnxBackbone, CallableBackbone), {"bundled": bundled}, "bristle.backbones"
+)
+
+
+def find_backbone(name: str) -> Backbone:
+    """Return a backbone: `"bundled"`, an installed package's, your own as `module:name`, or an ONNX file."""
+    if name in BACKBONES or BACKBONES.is_foreign(name):
+        return BACKBONES.create(name)
+    return OnnxBackbone.load(name)
 
 
 def _read(source: Path | Traversable) -> bytes:

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import rules
-from bristle._core import registry as bring_your_own
-from bristle.backbones.backbone import Backbone, CallableBackbone, OnnxBackbone, bundled
+from bristle.backbones.backbone import Backbone, find_backbone
 from bristle.backbones.features import extract
 from bristle.commands.progress import patient_bar
 from bristle.data import Dataset, load
 from bristle.data.images import Channels
+from bristle.data.loading import DATASETS
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
 from bristle.peer.pace import Pace
 from bristle.rules import Rule
@@ -50,7 +50,7 @@ def prepare(
     Parameters
     ----------
     source
-        An .npz file, a folder of class folders, or ``mnist``.
+        An .npz file, a folder of class folders, ``mnist``, an installed package's dataset, or ``module:name``.
     backbone
         What makes the features; a folder's images are brought to the size that it wants.
     chosen
@@ -80,7 +80,7 @@ def prepare(
 
 def _loaded(source: str, backbone: Backbone) -> Dataset:
     """Load the data, images of a folder in the size and colours that the backbone wants."""
-    if source == "mnist" or not Path(source).is_dir():
+    if source in DATASETS or DATASETS.is_foreign(source) or not Path(source).is_dir():
         return load(source)
     sizes = [size for size in backbone.input_shape if size is not None]
     channels: Channels = "rgb" if 3 in sizes[:1] + sizes[-1:] else "gray"
@@ -137,27 +137,12 @@ class PeerOptions:
     page: Address | None = None
 
     def make_backbone(self) -> Backbone:
-        """Return the backbone: the bundled one, an ONNX file, or your own as module:name."""
-        if self.backbone == "bundled":
-            return bundled()
-        if bring_your_own.is_own(self.backbone):
-            kinds = (OnnxBackbone, CallableBackbone)
-            made: Backbone = bring_your_own.make(self.backbone, {}, what="backbone", kind=kinds)
-            return made
-        return OnnxBackbone.load(self.backbone)
+        """Return the backbone: the bundled one, an ONNX file, an installed package's, or your own as module:name."""
+        return find_backbone(self.backbone)
 
     def make_rule(self) -> Rule | None:
-        """Return the rule by name, or your own as module:name; None for the usual one."""
-        if self.rule is None:
-            return None
-        if bring_your_own.is_own(self.rule):
-            own: Rule = bring_your_own.make(self.rule, {}, what="rule", kind=Rule)
-            return own
-        if self.rule not in rules.names():
-            what = "is a step, not a rule" if self.rule in rules.steps() else "is not a rule"
-            raise ValueError(f"--rule {self.rule!r} {what}; choose from {', '.join(rules.names())}")
-        made: Rule = rules.create(self.rule)
-        return made
+        """Return the rule by name, or your own as module:name; None for the default."""
+        return None if self.rule is None else rules.create(self.rule)
 
     def make_data(self, backbone: Backbone) -> PeerData | None:
         """Return this peer's data; None where all of them are to come over HTTP."""

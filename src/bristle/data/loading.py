@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from bristle._core.registry import Registry
 from bristle.data.bundled import mnist
 from bristle.data.dataset import Dataset
 from bristle.data.images import Channels, ImageFormat, load_folder
 from bristle.data.npz import DEFAULT_MAX_BYTES, load_npz
+
+DATASETS: Registry[Dataset] = Registry("dataset", Dataset, {"mnist": mnist}, "bristle.datasets")
 
 
 def load(
@@ -17,7 +20,7 @@ def load(
     channels: Channels = "gray",
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Dataset:
-    """Load a dataset by name or from your own files.
+    """Load a dataset by name, from your own files or from your own code.
 
     Parameters
     ----------
@@ -25,7 +28,7 @@ def load(
         `"mnist"`; an `.npz` file with `x_train, y_train, x_test, y_test`, or with `x, y`, and optionally
         `user` (who each training sample belongs to) and `classes` (names); or a folder with one folder of
         images per class, or with such folders under `train/` and `test/`. A folder that is called `mnist`
-        is `"./mnist"`.
+        is `"./mnist"`. Also the name of an installed package's dataset, or `module:name`.
     test_share, seed
         Where the source has no test set: the share of every class that becomes one, and the seed of
         the choice.
@@ -44,8 +47,8 @@ def load(
     ImportError
         Images without Pillow.
     """
-    if source == "mnist":
-        return mnist()
+    if isinstance(source, str) and (source in DATASETS or DATASETS.is_foreign(source)):
+        return DATASETS.create(source)
     path = Path(source)
     if path.is_dir():
         sides = (size, size) if isinstance(size, int) else size

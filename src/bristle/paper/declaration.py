@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from bristle import rules
 from bristle.learning.optimiser import TrainingSettings
+from bristle.rules.registry import RULES
 
 Kind = Literal["world", "oracle", "speed", "distances", "regular"]
 """What a task measures: a world under a rule, the oracle of its data, the time of a rule, distances, whole networks."""
@@ -240,9 +240,9 @@ OURS = (*DEFAULT, PLUS)
 
 
 def others() -> tuple[Contender, ...]:
-    """Return every other registered rule, with its default options."""
+    """Return every other rule of Bristle's own, with its default options."""
     known = {contender.rule for contender in OURS}
-    return tuple(Contender(label=name, rule=name) for name in rules.names() if name not in known)
+    return tuple(Contender(label=name, rule=name) for name in RULES if name not in known)
 
 
 def full(which: Literal["paper", "scores", "all"] = "all") -> tuple[Contender, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bristle import attacks
+from bristle.attacks.registry import ATTACKS
 from bristle.paper.declaration import Figure, Panel, Setting
 
 MATCHED = ("bristle", "bristle-plus")
@@ -142,7 +142,7 @@ def red_team() -> tuple[Panel, ...]:
     covered = {"none", "sybil", *FANG, *ALONG, *KNOWING}
     panels = [
         Panel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
-        for name in attacks.names()
+        for name in ATTACKS
         if name not in covered
     ]
     return tuple(panels)

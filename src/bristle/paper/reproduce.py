@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import bristle
-from bristle import rules
-from bristle._core import registry as bring_your_own
 from bristle._core.files import write_atomically
+from bristle._core.registry import did_you_mean
 from bristle.backbones.backbone import Backbone, bundled
 from bristle.paper import Contender, Size, Store, Task, Wanted, entries, figures
 from bristle.paper import rows as rows_of
@@ -24,9 +23,10 @@ from bristle.paper.engines.local import LocalEngine
 from bristle.paper.engines.ray import RayEngine
 from bristle.paper.plan import TIMED
 from bristle.paper.store import versions
+from bristle.rules.registry import RULES
 from bristle.simulation import FeatureData, prepare
 from bristle.simulation.build import make_dataset, scenario_of
-from bristle.simulation.config import DataSection, did_you_mean, read
+from bristle.simulation.config import DataSection, read
 
 Row = dict[str, Any]
 WORK = "bristle.paper.work:work"
@@ -90,9 +90,8 @@ def contender(name: str) -> Contender:
     known = {known.label: known for known in full_contenders()}
     if name in known:
         return known[name]
-    if name not in rules.names() and not bring_your_own.is_own(name) and name not in bring_your_own.installed("rule"):
-        hint = did_you_mean(name, [*known, *rules.names(), *bring_your_own.installed("rule")])
-        raise ValueError(f"there is no rule {name!r}; {hint}")
+    if name not in RULES and not RULES.is_foreign(name):
+        raise ValueError(f"there is no rule {name!r}; {did_you_mean(name, [*known, *RULES.names()])}")
     return Contender(label=name, rule=name)
 
 
@@ -184,9 +183,7 @@ def _engine(name: Literal["local", "ray"], data: FeatureData, *, address: str | 
 def _own_sources(wanted: Wanted) -> dict[str, str]:
     """Return digests of rules that are not ours: their results must not outlive an edit either."""
     return {
-        f"rule {chosen.rule}": bring_your_own.source_digest(chosen.rule, what="rule")
-        for chosen in wanted.rules
-        if chosen.rule not in rules.names()
+        f"rule {chosen.rule}": RULES.source_digest(chosen.rule) for chosen in wanted.rules if chosen.rule not in RULES
     }
 
 

@@ -14,7 +14,7 @@ from bristle.rules.decision import Decision, Reason
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.inbox import Inbox
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
-from bristle.rules.registry import create, names, steps
+from bristle.rules.registry import create, create_step, names, steps
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
 from bristle.rules.tested import FLTrust, Mozi
 
@@ -54,6 +54,7 @@ __all__ = [
     "chain",
     "combination",
     "create",
+    "create_step",
     "kept_or",
     "names",
     "stack",

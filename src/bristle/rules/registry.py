@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from bristle._core.validation import make
+from bristle._core.registry import Registry
 from bristle.rules.averaging import Balance, FedAvg, Local, NearestNeighbourAveraging
 from bristle.rules.base import Rule
 from bristle.rules.bristle import Bristle
@@ -15,7 +13,7 @@ from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step
 from bristle.rules.tested import FLTrust, Mozi
 
-RULES: dict[str, type[Rule]] = {
+_RULES: dict[str, type[Rule]] = {
     "local": Local,
     "fedavg": FedAvg,
     "median": Median,
@@ -35,23 +33,39 @@ RULES: dict[str, type[Rule]] = {
     "bristle-plus": BristlePlus,
 }
 
-STEPS: dict[str, type[Step]] = {
+_STEPS: dict[str, type[Step]] = {
     "nearest-neighbour-mixing": NearestNeighbourMixing,
     "bucketing": Bucketing,
     "clipping": Clipping,
 }
 
-
-def names() -> list[str]:
-    """Return the names of all rules."""
-    return list(RULES)
-
-
-def steps() -> list[str]:
-    """Return the names of all steps that can stand before a rule in a `chain`."""
-    return list(STEPS)
+# Packages announce steps in the same group: each is tried as what it is asked for.
+RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules")
+STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.rules")
 
 
-def create(name: str, **options: object) -> Any:
-    """Make a rule, or a step for `chain`, by name: `create("krum", f=4)`."""
-    return make("rule", {**RULES, **STEPS}, name, options)
+def names() -> tuple[str, ...]:
+    """Return the names of all rules: Bristle's own, then those of installed packages."""
+    return RULES.names()
+
+
+def steps() -> tuple[str, ...]:
+    """Return the names of Bristle's own steps, which can stand before a rule in a `chain`."""
+    return tuple(STEPS)
+
+
+def create(name: str, **options: object) -> Rule:
+    """Make a rule by name: `create("krum", f=4)`; `module:name` and rules of installed packages work as well."""
+    if name in STEPS:
+        raise ValueError(
+            f"{name!r} is a step, not a rule: put it before one, e.g. rule.before = [{name!r}] and rule.name = 'krum', "
+            f"or rules.chain(rules.create_step({name!r}), rules.create('krum'))"
+        )
+    return RULES.create(name, options, keys=("before",))
+
+
+def create_step(name: str, **options: object) -> Step:
+    """Make a step for `chain` by name: `create_step("bucketing", s=3)`."""
+    if name in RULES:
+        raise ValueError(f"{name!r} is a rule, not a step: put it into rule.name; steps are {', '.join(STEPS)}")
+    return STEPS.create(name, options)

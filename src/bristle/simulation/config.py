@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from bristle._core.registry import did_you_mean
 from bristle.simulation.scenario import Moments, Shared
 
 
@@ -215,13 +215,6 @@ def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: I
         return SimulationConfig.model_validate(content)
     except ValidationError as error:
         raise ValueError(f"{where}: {_explained(error)}") from error
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the nearest known word as a question, or all of them."""
-    words = list(known)
-    close = difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(words)}"
 
 
 def _parsed(override: str) -> tuple[str, list[str], Any]:

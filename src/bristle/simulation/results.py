@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -133,5 +134,5 @@ def _tidy(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _name_in(known: dict[str, Any], value: object) -> str:
+def _name_in(known: Mapping[str, object], value: object) -> str:
     return next((name for name, kind in known.items() if type(value) is kind), type(value).__name__)

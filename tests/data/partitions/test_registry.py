@@ -13,14 +13,12 @@ def test_options_reach_the_partition() -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ValueError, match="no partition is called 'random': use one of iid, consecutive, shards"):
+    with pytest.raises(ValueError, match="there is no partition 'random'; there are: iid, consecutive, shards"):
         partitions.create("random")
 
 
 def test_unknown_option() -> None:
-    with pytest.raises(
-        ValueError, match="partition 'iid' has no option 'alpha': its options are samples, held_out, reuse"
-    ):
+    with pytest.raises(ValueError, match="partition 'iid' has no option 'alpha'; it takes samples, held_out, reuse"):
         partitions.create("iid", alpha=1)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from bristle._core.registry import did_you_mean
 from bristle.rules import Rule
 from bristle.rules.steps import Chain
 from bristle.simulation.build import make_rule
-from bristle.simulation.config import SimulationConfig, did_you_mean, read
+from bristle.simulation.config import SimulationConfig, read
 
 OF_THE_RULE = ("alpha", "beta", "phi", "kappa", "eta", "familiar", "foreign")
 LEARNING_RATE = "learning_rate"

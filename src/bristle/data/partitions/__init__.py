@@ -7,9 +7,9 @@
 (10, 8)
 """
 
-from dataclasses import MISSING, fields
 from typing import Any
 
+from bristle._core.registry import Registry
 from bristle.data.partitions.allocation import Ragged
 from bristle.data.partitions.base import PaddedIndices, Partition, Partitioner
 from bristle.data.partitions.schemes import IID, Classes, Consecutive, Dirichlet, Natural, Shards
@@ -29,7 +29,7 @@ __all__ = [
     "names",
 ]
 
-_BY_NAME: dict[str, type[Partitioner]] = {
+_PARTITIONS: dict[str, type[Partitioner]] = {
     "iid": IID,
     "consecutive": Consecutive,
     "shards": Shards,
@@ -38,22 +38,17 @@ _BY_NAME: dict[str, type[Partitioner]] = {
     "natural": Natural,
 }
 
+PARTITIONS: Registry[Partitioner] = Registry("partition", Partitioner, _PARTITIONS, "bristle.partitions")
+
 
 def names() -> tuple[str, ...]:
-    """Names that `create` knows."""
-    return tuple(_BY_NAME)
+    """Return the names of all partitions: Bristle's own, then those of installed packages."""
+    return PARTITIONS.names()
 
 
 def create(name: str, **options: Any) -> Partitioner:
-    """Make a partitioner by name, with its options, e.g. `create("dirichlet", alpha=0.1, samples=2)`."""
-    if name not in _BY_NAME:
-        raise ValueError(f"no partition is called {name!r}: use one of {', '.join(_BY_NAME)}")
-    kind = _BY_NAME[name]
-    known = {field.name: field.default is MISSING for field in fields(kind)}
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ValueError(f"partition {name!r} has no option {unknown[0]!r}: its options are {', '.join(known)}")
-    missing = [option for option, required in known.items() if required and option not in options]
-    if missing:
-        raise ValueError(f"partition {name!r} needs the option {missing[0]!r}")
-    return kind(**options)
+    """Make a partitioner by name, with its options, e.g. `create("dirichlet", alpha=0.1, samples=2)`.
+
+    `module:name` and partitions of installed packages work as well.
+    """
+    return PARTITIONS.create(name, options)
