@@ -208,6 +208,38 @@ def test_stop_ends_a_long_wait(make_peer: MakePeer) -> None:
     asyncio.run(run())
 
 
+def test_a_run_after_a_stop_goes_on(make_peer: MakePeer) -> None:
+    async def run() -> None:
+        async with make_peer("a", pace=Pace(interval=0)) as peer:
+            peer.stop()  # Nothing runs, so nothing ends.
+            await peer.run(2)
+            assert peer.iteration == 2
+            task = asyncio.create_task(peer.run())
+            peer.stop()  # Before the task has begun.
+            await task
+            assert peer.iteration == 2
+            await peer.run(3)
+            assert peer.iteration == 5
+        async with peer:  # Once more, in the same folder.
+            await peer.run(1)
+            assert peer.iteration == 6
+
+    asyncio.run(run())
+
+
+def test_a_peer_has_a_key_id_before_it_starts(make_peer: MakePeer) -> None:
+    async def run() -> None:
+        peer = make_peer("a")
+        before = peer.key_id
+        with pytest.raises(ValueError, match="has not been started"):
+            _ = peer.iteration
+        async with peer:
+            assert peer.key_id == before == peer.status().key_id
+        assert make_peer("a").key_id == before
+
+    asyncio.run(run())
+
+
 def test_a_cancelled_run_leaves_a_whole_store(make_peer: MakePeer, digits: Any) -> None:
     async def run() -> int:
         async with make_peer("a", pace=Pace(interval=0)) as peer:

@@ -143,10 +143,15 @@ def _make_peer(
 async def _serve(
     peer: Peer, data: PeerData | None, iterations: int | None, http: Address | None, board: PeerBoard | None
 ) -> bool:
-    loop = asyncio.get_running_loop()
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        stopped.set()  # It may come before the run does.
+        peer.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # On Windows: Ctrl-C then interrupts, and the state is kept all the same.
-            loop.add_signal_handler(number, peer.stop)
+            loop.add_signal_handler(number, stop)
     async with AsyncExitStack() as exits:
         await exits.enter_async_context(peer)
         if data is not None:
@@ -161,5 +166,6 @@ async def _serve(
         if board is not None:
             await exits.enter_async_context(board)
         before = peer.iteration
-        await peer.run(iterations)
+        if not stopped.is_set():
+            await peer.run(iterations)
         return iterations is None or peer.iteration - before >= iterations

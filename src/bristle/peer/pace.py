@@ -60,7 +60,7 @@ class Pace:
 
 
 class Rhythm:
-    """Says when the next iteration may start, and wakes who waits when the peer is to stop.
+    """Decides when the next iteration may start.
 
     Parameters
     ----------
@@ -73,7 +73,6 @@ class Rhythm:
         self.held_back: str | None = None
         self.trouble: str | None = None
         self._share = None if pace.cpu_share is None else CpuShare(pace.cpu_share)
-        self._stopping = asyncio.Event()
         self._began = self._not_before = float("-inf")
 
     @property
@@ -88,18 +87,14 @@ class Rhythm:
         self.trouble = trouble
         self._not_before = time.monotonic() + self.pace.check_every
 
-    def stop(self) -> None:
-        """Let nobody wait any longer; there will be no next iteration."""
-        self._stopping.set()
-
-    async def next_turn(self, sent: Callable[[], Awaitable[None]]) -> bool:
+    async def next_turn(self, sent: Callable[[], Awaitable[None]], stopping: asyncio.Event) -> bool:
         """Wait until the last head has left, the interval has passed and the condition holds; False: stop instead."""
-        await self._unless_stopped(sent())
-        while not self._stopping.is_set():
+        await _unless(stopping, sent())
+        while not stopping.is_set():
             due = max(self._began + self.pace.interval, self._not_before)
             rest = max(due - time.monotonic(), self._share.rest() if self._share else 0.0)
             if rest > 0:
-                await self._unless_stopped(asyncio.sleep(rest))
+                await _unless(stopping, asyncio.sleep(rest))
             elif self.pace.train_when():
                 self.held_back, self._began = None, time.monotonic()
                 if self._share:
@@ -107,18 +102,20 @@ class Rhythm:
                 return True
             else:
                 self.held_back = f"trains only {describe(self.pace.train_when)}"
-                await self._unless_stopped(asyncio.sleep(self.pace.check_every))
+                await _unless(stopping, asyncio.sleep(self.pace.check_every))
         return False
 
-    async def _unless_stopped(self, awaitable: Awaitable[None]) -> None:
-        wanted, stopped = asyncio.ensure_future(awaitable), asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait({wanted, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if wanted.done():
-                wanted.result()
-        finally:
-            wanted.cancel()
-            stopped.cancel()
+
+async def _unless(stopping: asyncio.Event, awaitable: Awaitable[None]) -> None:
+    """Wait for something, or until the event is set."""
+    wanted, stopped = asyncio.ensure_future(awaitable), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({wanted, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if wanted.done():
+            wanted.result()
+    finally:
+        wanted.cancel()
+        stopped.cancel()
 
 
 class Traffic:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -133,6 +133,7 @@ class Peer:
             members=None if members is None else frozenset(members),
         )
         self._rhythm = Rhythm(pace)
+        self._runs: set[asyncio.Event] = set()
         self._work: asyncio.Future[tuple[Iteration, Decision]] | None = None
         self._knowledge: Knowledge | None = None
         self._overlay: Overlay | None = None
@@ -145,7 +146,6 @@ class Peer:
             lock = FolderLock(self.folder)
             exits.callback(lock.release)
             (self.folder / ENDPOINT).unlink(missing_ok=True)  # A killed peer's: somebody else may have its port.
-            self._identity = Identity.load_or_create(self.folder / IDENTITY)
             self._knowledge = self._open(self._identity)
             exits.callback(self._knowledge.close)
             self._overlay = Overlay(
@@ -200,8 +200,9 @@ class Peer:
         LOG.info("stopped", extra={"details": {"iteration": self.iteration}})
 
     def stop(self) -> None:
-        """Let `run` end after the iteration in progress, for good."""
-        self._rhythm.stop()
+        """End every `run` called so far after the iteration in progress; a later `run` goes on from there."""
+        for stopping in self._runs:
+            stopping.set()
 
     def add(self, x: npt.ArrayLike, y: npt.ArrayLike, *, features: bool = False) -> int:
         """Add labelled samples; they are on the disk when this returns. Return how many were not there yet.
@@ -227,13 +228,22 @@ class Peer:
         """Return how likely each class is for each input [n, C]."""
         return self._knows.probabilities(self._knows.features_of(x, features=features))
 
-    async def run(self, iterations: int | None = None) -> None:
-        """Learn until `stop` is called, or for so many iterations."""
-        goal = None if iterations is None else self.iteration + iterations
-        while goal is None or self.iteration < goal:
-            if not await self._rhythm.next_turn(self._network.sent):
-                return
-            await self._turn(self._network, self._knows, goal)
+    def run(self, iterations: int | None = None) -> Coroutine[Any, Any, None]:
+        """Learn until `stop` is called, or for so many iterations. To be awaited, or made a task of."""
+        # Registered here, not when it is first awaited: `stop` also ends a task that has not begun.
+        stopping = asyncio.Event()
+        self._runs.add(stopping)
+        return self._run(iterations, stopping)
+
+    async def _run(self, iterations: int | None, stopping: asyncio.Event) -> None:
+        try:
+            goal = None if iterations is None else self.iteration + iterations
+            while goal is None or self.iteration < goal:
+                if not await self._rhythm.next_turn(self._network.sent, stopping):
+                    return
+                await self._turn(self._network, self._knows, goal)
+        finally:
+            self._runs.discard(stopping)
 
     @property
     def iteration(self) -> int:
@@ -245,9 +255,14 @@ class Peer:
         """The head that is used and shared [C, D]."""
         return self._knows.learner.head
 
+    @cached_property
+    def _identity(self) -> Identity:
+        make_private(self.folder)
+        return Identity.load_or_create(self.folder / IDENTITY)
+
     @property
     def key_id(self) -> str:
-        """Who this peer is, in hexadecimal."""
+        """The peer's key id in hexadecimal. Its key pair is made in the folder when first needed, also before a start."""
         return self._identity.key_id.hex()
 
     @property
