@@ -178,10 +178,10 @@ def pretrain(
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew, whatever checkpoint is there.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write a row per epoch and the result as JSON Lines.")] = None,
 ) -> None:
-    """Make a backbone: train the paper's network on any dataset and write its frozen layers as ONNX.
+    r"""Make a backbone: train the paper's network on any dataset and write its frozen layers as ONNX.
 
     Every epoch ends with a checkpoint; after an interruption the same command goes on from it, to the same result.
-    Needs torch: pip install 'bristle[pretrain]'.
+    Needs torch: pip install 'bristle\[pretrain]'.
 
     Example: bristle pretrain emnist_letters.npz --out letters.onnx --transfer mnist
     """

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from bristle.backbones.pretrain.training import Progress
-from bristle.commands.progress import patient_bar
+from bristle.commands.progress import patient_bar, terminal
 
 
 @contextmanager
 def pretraining_progress(*, console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
     """Yield what `pretrain` takes as `progress`."""
-    screen = console or Console(stderr=True)
+    screen = console or terminal(stderr=True)
     with patient_bar("Pre-training", console=screen, patience=0.0) as bar:
 
         def watch(at: Progress) -> None:
@@ -23,7 +23,6 @@ def pretraining_progress(*, console: Console | None = None) -> Iterator[Callable
                 screen.print(
                     f"epoch {at.epoch}/{at.epochs}: loss {at.finished.loss:.4f}, "
                     f"validation accuracy {at.finished.validation:.2%}",
-                    highlight=False,
                 )
 
         yield watch

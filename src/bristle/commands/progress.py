@@ -1,4 +1,4 @@
-"""Progress bars on stderr, where it is a terminal and the wait is long enough."""
+"""The terminal: plain text as it is, and progress bars where the wait is long enough."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """Return a console that prints text as it is: brackets in paths, names and `bristle[plots]` are no markup."""
+    return Console(stderr=stderr, markup=False, highlight=False)
+
 
 PATIENCE = 2.0  # seconds without a bar: what takes less needs none
 
@@ -20,9 +26,9 @@ def patient_bar(
 
     Where stderr is not a terminal, nothing is shown.
     """
-    screen = console or Console(stderr=True)
+    screen = console or terminal(stderr=True)
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 import bristle
 from bristle._core.files import write_atomically
-from bristle.commands.progress import patient_bar
+from bristle.commands.progress import patient_bar, terminal
 from bristle.report import report_of, write
 from bristle.report.from_rows import check_row
 from bristle.report.live_page import recorded_page
@@ -54,7 +52,7 @@ def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> 
     page = recorded_page(runs, title=title or "Bristle: results")
     written: list[Path] = []
     if report is not None:
-        with patient_bar("Drawing figures", console=Console(stderr=True)) as watched:
+        with patient_bar("Drawing figures", console=terminal(stderr=True)) as watched:
             written = write(report, out, progress=watched)
     write_atomically(out / RUN, [page.encode()])
     return [*written[:1], out / RUN, *written[1:]]

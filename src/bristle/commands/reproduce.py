@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bristle.commands.progress import terminal
 from bristle.paper import Task, Wanted, entries, tasks
 from bristle.paper.reproduce import Progress as Told
 from bristle.paper.reproduce import Reproduction, reproduce, write_rows
@@ -33,7 +34,7 @@ def list_figures(wanted: Wanted) -> None:
         mark = {"always": "", "full": " (full set)", "named": " (by name)"}[figure.when]
         table.add_row(figure.name + mark, str(len(texts)), str(len(texts - seen)), figure.title)
         seen |= texts
-    console = Console()
+    console = terminal()
     console.print(table)
     console.print(f"{len(tasks(lines))} runs in all, with {wanted.seeds} seeds of {wanted.size.iterations} iterations")
 
@@ -79,9 +80,9 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
 @contextmanager
 def _progress() -> Iterator[Told]:
     """Yield what is told how far all workers are: a bar in a terminal, elsewhere a line every few seconds."""
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
         TextColumn("{task.fields[rate]}"),

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bristle.commands.dashboard import Feed
 from bristle.commands.dashboard.simulate import SimulationBoard
-from bristle.commands.progress import patient_bar
+from bristle.commands.progress import patient_bar, terminal
 from bristle.report.snapshot import RunState
 from bristle.simulation import Watch
 from bristle.simulation.experiment import Experiment, prepare_experiment
@@ -29,7 +29,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 def prepare(file: Path, overrides: Iterable[str] = ()) -> Experiment:
     """Read a configuration and extract the features of its data, with a progress bar where that takes long."""
-    with patient_bar("Extracting features (once)", console=Console(stderr=True)) as progress:
+    with patient_bar("Extracting features (once)", console=terminal(stderr=True)) as progress:
         return prepare_experiment(file, overrides, progress=progress)
 
 
@@ -86,7 +86,7 @@ def _run(
     with (
         _stopping() as stop,
         _row_file(json, fresh=not resume) as write,
-        _progress(Console(stderr=True), total) as told,
+        _progress(terminal(stderr=True), total) as told,
     ):
 
         def row(latest: Row) -> None:
@@ -180,7 +180,7 @@ def _row_file(path: Path | None, *, fresh: bool) -> Iterator[Callable[[Row], Non
 def _progress(console: Console, total: int) -> Iterator[Callable[[int, list[Row]], None]]:
     """Yield what is told of every iteration: a bar in a terminal, elsewhere a line every few seconds."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from bristle.commands.progress import terminal
 from bristle.peer.record import Iteration
 from bristle.peer.status import Status, read_status
 from bristle.peer.store_files import ENDPOINT, TOKEN, is_running
@@ -48,7 +50,7 @@ def _ask(folder: Path) -> Status | None:
 
 def show(status: Status, console: Console | None = None) -> None:
     """Print a status for people."""
-    screen = console or Console(highlight=False)
+    screen = console or terminal()
     state = "running" if status.running else "stopped"
     if status.waiting:
         state += f", held back: it {status.waiting}"
@@ -65,7 +67,7 @@ def show(status: Status, console: Console | None = None) -> None:
     ):
         if value is None:
             continue  # Only the running peer itself knows.
-        about.add_row(f"[bold]{name}", value)
+        about.add_row(Text(name, style="bold"), value)
     screen.print(about)
     if status.neighbours:
         screen.print(_neighbours(status))

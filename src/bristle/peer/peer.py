@@ -262,7 +262,7 @@ class Peer:
 
     @property
     def key_id(self) -> str:
-        """The peer's key id in hexadecimal. Its key pair is made in the folder when first needed, also before a start."""
+        """The peer's key id in hexadecimal; before the first start too: the key pair is made when it is needed."""
         return self._identity.key_id.hex()
 
     @property

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +20,7 @@ from bristle.commands.demo import Demo, Row, digits, references
 from bristle.commands.demo.run import Network, running
 from bristle.commands.demo.tally import Standing, Tally
 from bristle.commands.jsonl import write_rows
-from bristle.commands.progress import patient_bar
+from bristle.commands.progress import patient_bar, terminal
 from bristle.commands.report import RUN
 from bristle.report.live_page import recorded_page
 from bristle.report.snapshot import RunState, Snapshot
@@ -49,10 +48,10 @@ def show(demo: Demo, *, out: Path, json: Path | None = None, page: tuple[str, in
 
 
 def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None:
-    screen = Console(stderr=True)
+    screen = terminal(stderr=True)
     with patient_bar("Extracting features (once)", console=screen) as watch:
         digits(watch)
-    screen.print(_about(demo), highlight=False)
+    screen.print(_about(demo))
     live = Live(console=screen, refresh_per_second=5, transient=True) if screen.is_terminal else None
     rows: list[Row] = []
     compared: list[Row] = []
@@ -61,7 +60,7 @@ def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None
         # While the processes start. Once the peers learn, they get both cores.
         ends = references(demo, row=compared.append)
         met = network.meet()
-        screen.print(_found(network, met), highlight=False)
+        screen.print(_found(network, met))
         samples = demo.scenario(demo.rule).samples_per_class
         tally = Tally(demo, network.members, samples_per_class=samples)
         board.follow(tally, ends=ends, compared=compared)
@@ -75,7 +74,7 @@ def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None
                 if row is not None:
                     rows.append(row)
                     if live is None:
-                        screen.print(_line(row), highlight=False, soft_wrap=True)
+                        screen.print(_line(row), soft_wrap=True)
                     last = row["iteration"] == demo.iterations
                     yield {**row, "snapshot": board.snapshot(RunState.ENDED).to_dict()} if last else row
 
@@ -175,7 +174,7 @@ def _end(
     json: Path | None,
 ) -> None:
     """Say what was reached and where to look further."""
-    screen = Console()
+    screen = terminal()
     if not rows:
         screen.print("No peer came as far as a row: there is nothing to report.")
         return
@@ -184,7 +183,6 @@ def _end(
         "attackers: their share of all weight given to received heads. Simulated ones had the same samples, and FedAvg "
         "the same attack, before the network began to learn.",
         style="dim",
-        highlight=False,
     )
     screen.print(_decisions(tally))
     last = rows[-1]
@@ -193,11 +191,10 @@ def _end(
         f"{last['iteration']} iterations in {last['seconds']:.1f} s: {last['seconds'] / last['iteration']:.2f} s each. "
         f"In an iteration a peer had {tally.heard:.0%} of the other benign peers' newest heads. "
         f"A peer sent {last['bytes_sent'] / 1e6:.1f} MB{loss}.",
-        highlight=False,
     )
-    screen.print(_report(demo, snapshot, rows, compared, ends, out), highlight=False, soft_wrap=True)
+    screen.print(_report(demo, snapshot, rows, compared, ends, out), soft_wrap=True)
     if json is not None:
-        screen.print(f"Rows: {json}", highlight=False, soft_wrap=True)
+        screen.print(f"Rows: {json}", soft_wrap=True)
     sys.stdout.flush()
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bristle._core.files import write_atomically
+from bristle.commands.progress import terminal
 from bristle.commands.tune import Progress as Told
 from bristle.commands.tune import Search, Trial, Tuned, best_of, row_of, tune
 from bristle.commands.tune.space import spelled_out, values_of
@@ -68,9 +69,9 @@ def _said(search: Search, tuned: Tuned) -> Iterator[str]:
 @contextmanager
 def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[Told]:
     """Yield whom the search tells how far it is; all finished trials are handed to `keep` at each one's end."""
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
