@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# Wheels that serve every system are installed by hash first; the rest then by exact version.
-HASHED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCK := $(VENV)/tools/bin/uv pip compile pyproject.toml packaging/build.in --universal --generate-hashes --no-header \
+	--no-annotate --quiet
 
 .PHONY: help demo test lint types imports licences unit coverage mutants peers field audit fuzz lock docs docs-pictures pictures format bench clean
 
@@ -17,22 +17,23 @@ $(BIN)/python:
 	@echo "Creating a virtual environment in $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints.txt packaging/hashed-core.txt | $(BIN)/python
+$(VENV)/.core: pyproject.toml packaging/lock-core.txt | $(BIN)/python
 	@echo "Installing Bristle (a minute the first time) ..."
-	@$(HASHED) --requirement packaging/hashed-core.txt
-	@$(PIP) --editable '.[plots]'
+	@$(PIP) --no-deps --require-hashes --requirement packaging/lock-core.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt packaging/hashed-core.txt packaging/hashed-dev.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml packaging/lock-dev.txt packaging/torch.txt | $(BIN)/python
 	@echo "Installing Bristle with its development tools (some minutes the first time) ..."
-	@$(HASHED) --requirement packaging/hashed-core.txt --requirement packaging/hashed-dev.txt
-	@$(PIP) --editable '.[dev]'
-	@touch $@ $(VENV)/.core $(VENV)/.docs
-
-$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing Bristle with what its documentation is made with ..."
-	@$(PIP) --editable '.[docs,plots]'
+	@$(PIP) --no-deps --require-hashes --requirement packaging/lock-dev.txt
+	@$(PIP) --requirement packaging/torch.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.tools: packaging/tools.txt | $(BIN)/python
+	@$(PYTHON) -m venv $(VENV)/tools
+	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check --requirement packaging/tools.txt
+	@touch $@
 
 demo: $(VENV)/.core  ## see Bristle at work (the main job); DEMO=--quick for a small one
 	@$(BIN)/bristle demo $(DEMO)
@@ -75,10 +76,10 @@ $(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .peers --requirement benchmarks/peers.txt
 	@touch $@
 
-docs: $(VENV)/.docs  ## build the documentation into site/; open site/index.html
+docs: $(VENV)/.dev  ## build the documentation into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-docs-pictures: $(VENV)/.docs  ## draw the documentation's pictures anew
+docs-pictures: $(VENV)/.dev  ## draw the documentation's pictures anew
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_figures.py
 
 field: $(VENV)/.field  ## Flower and p2pfl in environments of their own, to compare with
@@ -99,16 +100,16 @@ bench: peers field  ## ours beside the field, in ten minutes; writes docs/benchm
 pictures: $(VENV)/.dev  ## of the live page, for docs/; needs Chromium
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_pictures.py
 
-audit: | $(BIN)/python  ## known vulnerabilities of what is pinned, where their database can be reached
-	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit && \
-		$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --requirement packaging/audit.txt; }
-	@$(VENV)/audit/bin/python packaging/audit.py
+audit: $(VENV)/.tools  ## known vulnerabilities of what is pinned, where their database can be reached
+	@$(VENV)/tools/bin/python packaging/audit.py
 
 fuzz: $(VENV)/.dev  ## hostile inputs for every surface, some minutes; see docs/fuzzing.md
 	$(BIN)/python fuzz/run.py all --inputs 100000
 
-lock: $(VENV)/.dev  ## after a change of constraints.txt: the hashes of what is the same for everybody
-	$(BIN)/python packaging/lock.py
+lock: $(VENV)/.tools  ## after a change of dependencies; UPGRADE=--upgrade for newer versions of everything
+	$(LOCK) --python-version 3.11 --extra plots --output-file packaging/lock-core.txt $(UPGRADE)
+	$(LOCK) --python-version 3.11.5 --extra dev --output-file packaging/lock-dev.txt $(UPGRADE) \
+		--constraint packaging/lock-core.txt --constraint packaging/torch.txt --no-emit-package torch --excludes packaging/lock-excludes.txt
 
 format: $(VENV)/.dev  ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only .

@@ -117,8 +117,11 @@ def fresh(folder: Path) -> Path:
     """Install Bristle's core in a new environment; return its interpreter."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
+    pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "packaging" / "lock-core.txt").read_text(), re.MULTILINE)
+    constraints = folder / "constraints.txt"  # Without hashes: pip then takes what the core needs, and no plots.
+    constraints.write_text("\n".join(pins))
     words = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint"]
-    subprocess.run([*words, str(ROOT / "constraints.txt"), str(ROOT)], check=True)
+    subprocess.run([*words, str(constraints), str(ROOT)], check=True)
     return python
 
 

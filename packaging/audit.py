@@ -2,7 +2,7 @@
 
     make audit
 
-Exit code 1: something is vulnerable. 0: nothing is known, or the database could not be reached, which is said.
+Exit code 1: a package has a known vulnerability. 0: none has, or the message says that the database was out of reach.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ PATIENCE = 300
 
 
 def main() -> None:
-    """Run pip-audit over constraints.txt and say what came of it."""
-    words = [sys.executable, "-m", "pip_audit", "--requirement", str(ROOT / "constraints.txt"), "--no-deps"]
+    """Run pip-audit over what the lock pins and print the result."""
+    words = [sys.executable, "-m", "pip_audit", "--no-deps"]
+    for name in ("lock-dev.txt", "torch.txt"):
+        words += ["--requirement", str(ROOT / "packaging" / name)]
     words += ["--disable-pip", "--format", "json", "--progress-spinner", "off", "--timeout", "10"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         print(f"audit: NOT DONE: the database of vulnerabilities did not answer within {PATIENCE} s")
         return
-    code, told = verdict(done.stdout, done.stderr)
-    print(told)
+    code, message = verdict(done.stdout, done.stderr)
+    print(message)
     sys.exit(code)
 
 
 def verdict(stdout: str, stderr: str) -> tuple[int, str]:
-    """Return the exit code and what to say of pip-audit's answer."""
+    """Return the exit code and the message for pip-audit's answer."""
     try:
         packages = json.loads(stdout)["dependencies"]
     except (json.JSONDecodeError, KeyError, TypeError):

@@ -1,51 +1,76 @@
-"""What is installed with Bristle: pinned, hashed where one file serves all, audited, under licences looked at."""
+"""What is installed with Bristle: locked by hash, audited, under licences looked at."""
 
 from __future__ import annotations
 
 import json
 import re
 import sysconfig
+import tomllib
 from collections.abc import Callable
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-HASHED = ("hashed-core.txt", "hashed-dev.txt")
+LOCKS = ("lock-core.txt", "lock-dev.txt")
 Script = Callable[[str], ModuleType]
 
 
-def test_hashes_are_of_what_is_pinned(script: Script) -> None:
-    pinned = script("lock").pins((ROOT / "constraints.txt").read_text())
-    seen: set[str] = set()
-    for file in HASHED:
-        text = (ROOT / "packaging" / file).read_text()
-        lines = [line for line in text.splitlines() if not line.startswith("#")]
-        assert lines
-        assert all(re.fullmatch(r"[a-z0-9-]+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
-        found = script("lock").pins(text)
-        assert found.items() <= pinned.items(), "run make lock"
-        assert not seen & found.keys()
-        seen |= found.keys()
-    assert "torch" not in seen
+def ours() -> list[Distribution]:
+    """Return what is installed here, without packages that other tests put on the path to compare with."""
+    folders = {path for name, path in sysconfig.get_paths().items() if name in ("purelib", "platlib")}
+    return list(distributions(path=sorted(folders)))
 
 
-def test_every_dependency_is_pinned(script: Script) -> None:
-    lock = script("lock")
-    pinned = lock.pins((ROOT / "constraints.txt").read_text())
-    project = lock.tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = lock.closure(project["dependencies"] + project["optional-dependencies"]["plots"])
-    assert {"numpy", "pyipv8", "aiohttp", "matplotlib"} <= needed
-    # What CUDA builds of torch bring differs between systems.
-    assert not {name for name in needed if name not in pinned and not name.startswith(("nvidia", "cuda"))}
+def pins(name: str) -> dict[str, str]:
+    """Return name and version of every package that a lock file pins."""
+    text = (ROOT / "packaging" / name).read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", text, re.MULTILINE))
+
+
+def requirements(*extras: str) -> set[str]:
+    """Return the names that the project itself asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + [each for extra in extras for each in project["optional-dependencies"][extra]]
+    return {Requirement(each).name for each in wanted} - {"bristle"}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_line_of_a_lock_has_hashes(name: str) -> None:
+    text = (ROOT / "packaging" / name).read_text().replace("\\\n", " ")
+    lines = text.splitlines()
+    assert lines
+    assert all(
+        re.fullmatch(r"[a-z0-9-]+==[^\s;]+(\s+;[^\\]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", line) for line in lines
+    )
+
+
+def test_the_locks_hold_what_the_project_asks_for() -> None:
+    core, dev = pins("lock-core.txt"), pins("lock-dev.txt")
+    assert requirements("plots") <= core.keys()
+    assert requirements("dev", "docs", "images", "plots", "ray", "tune") <= dev.keys()
+    assert core.items() <= dev.items(), "make lock"
+
+
+def test_what_is_installed_is_what_is_locked() -> None:
+    dev = pins("lock-dev.txt")
+    found = {re.sub(r"[-_.]+", "-", each.name).lower(): each.version for each in ours()}
+    assert {name: found[name] for name in dev if name in found} == {name: dev[name] for name in dev if name in found}
+
+
+def test_torch_stays_apart_with_its_exact_version() -> None:
+    assert re.search(r"^torch==\d+\.\d+\.\d+$", (ROOT / "packaging" / "torch.txt").read_text(), re.MULTILINE)
+    for name in LOCKS:
+        assert not [each for each in pins(name) if each.startswith(("torch", "triton", "nvidia", "cuda"))], (
+            "what CUDA builds of torch bring belongs into packaging/lock-excludes.txt"
+        )
 
 
 def test_what_is_installed_has_a_licence_on_the_list(script: Script) -> None:
-    # Without what is only compared with, which other tests may have put on the path.
-    ours = {path for name, path in sysconfig.get_paths().items() if name in ("purelib", "platlib")}
-    assert script("licences").refused(distributions(path=sorted(ours))) == []
+    assert script("licences").refused(ours()) == []
 
 
 @pytest.mark.parametrize(
@@ -89,21 +114,21 @@ def test_the_audit_says_when_it_could_not_be_done(script: Script) -> None:
         0,
         "audit: 1 packages, no known vulnerability (1 not in the database)",
     )
-    code, told = verdict(json.dumps({"dependencies": [good, bad]}), "")
+    code, message = verdict(json.dumps({"dependencies": [good, bad]}), "")
     assert code == 1
-    assert "thing 1.0: PYSEC-1, repaired in 2.0" in told
+    assert "thing 1.0: PYSEC-1, repaired in 2.0" in message
     for stdout, stderr in (
         ("", "ERROR: Could not connect to the service"),
         (json.dumps({"dependencies": [unknown]}), ""),
     ):
-        code, told = verdict(stdout, stderr)
+        code, message = verdict(stdout, stderr)
         assert code == 0
-        assert "NOT DONE" in told
-    assert verdict("", "ERROR: constraints.txt is wrong")[0] == 1
+        assert "NOT DONE" in message
+    assert verdict("", "ERROR: lock-dev.txt is wrong")[0] == 1
 
 
 def test_no_file_names_an_index() -> None:
-    for path in (ROOT / "constraints.txt", ROOT / "Makefile", *(ROOT / "packaging").glob("*.txt")):
+    for path in (ROOT / "Makefile", *(ROOT / "packaging").glob("*.txt")):
         text = path.read_text()
         assert "://" not in text, path
         assert "index-url" not in text, path
