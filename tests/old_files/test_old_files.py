@@ -31,7 +31,7 @@ from bristle.attacks import create as create_attack
 from bristle.cli import main
 from bristle.simulation import Asynchrony, FeatureData, Results, Scenario, Watch, run
 
-CHECKPOINT_OPENS = True
+CHECKPOINT_OPENS = False
 STORE_OPENS = True
 
 HERE = Path(__file__).parent

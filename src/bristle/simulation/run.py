@@ -27,7 +27,7 @@ from bristle.simulation.results import Results, Row, row_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import Round, World
 
-FORMAT = 1
+FORMAT = 2
 
 
 def fingerprint(world: World, *, every: int, figure: str) -> str:
@@ -58,7 +58,13 @@ def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
             arrays = {name: file[name] for name in file.files if name != "about"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a checkpoint, or is damaged: remove it and begin anew") from error
-    if not isinstance(about, dict) or about.get("fingerprint") != identity:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else None
+        raise ValueError(
+            f"{path} was written by another version of Bristle (checkpoint format {found}, this one reads {FORMAT}): "
+            "resume with that version, or begin anew under another name"
+        )
+    if about.get("fingerprint") != identity:
         raise ValueError(
             f"{path} is a checkpoint of another configuration, other data or another version: "
             "resume with what it was made with, or begin anew under another name"
