@@ -128,3 +128,12 @@ def test_missing_columns_and_no_rows() -> None:
         report_of([{"iteration": 1}])
     with pytest.raises(ValueError, match="no rows"):
         report_of([])
+
+
+def test_peers_that_learned_alone_are_named() -> None:
+    nothing = {"weight_benign": 0.0, "weight_malicious": 0.0, "settings": {"partition.held_out": "5"}}
+    alone, other = rows("bristle", [0.1, 0.2], **nothing), rows("local", [0.1, 0.2], **nothing)
+    (finding,) = report_of([*alone, *other]).sections[0].findings
+    assert finding.claim.startswith("Peers with bristle learned alone")
+    assert "needs 10 held-out samples of a class to test them, and partition.held_out is 5" in finding.measured
+    assert not report_of(rows("bristle", [0.1], **{**nothing, "weight_benign": 0.1})).sections[0].findings

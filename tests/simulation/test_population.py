@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bristle import attacks
+from bristle import attacks, rules
 from bristle.data import partitions
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.population import populate
@@ -50,12 +50,12 @@ def test_users_differ_when_asked_to(data: FeatureData) -> None:
 
 def test_testable_classes_have_enough_samples(data: FeatureData) -> None:
     found = populate(Scenario(peers=3, classes_per_peer=2), data)
-    assert found.testable(6, 10).tolist() == [
+    assert found.testable(6, rules.create("bristle")).tolist() == [
         [True, True, False, False, False, False],
         [False, True, True, False, False, False],
         [False, False, True, True, False, False],
     ]
-    assert not found.testable(6, 11).any()
+    assert not found.testable(6, rules.create("bristle", kappa=11)).any()
 
 
 def test_too_few_samples_are_an_error_unless_they_may_serve_several(data: FeatureData) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from bristle import rules
 from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
 from bristle.report.words import best_of, last_of, number, one_line
@@ -194,7 +195,15 @@ def _section(name: str, figure: str, settings: dict[Setting, dict[str, Runs]]) -
         text=text,
         panels=tuple(panels.values()),
         tables=_details(settings, {setting: panel.title for setting, panel in panels.items()}),
-        findings=tuple(_beaten(panel) for panel in panels.values() if _beats_bristle(panel)),
+        findings=(
+            *(_beaten(panel) for panel in panels.values() if _beats_bristle(panel)),
+            *(
+                _learned_alone(rule, panels[setting].title, run)
+                for setting, runs in settings.items()
+                for rule, run in sorted(runs.items(), key=_order)
+                if _took_nothing(rule, run)
+            ),
+        ),
     )
 
 
@@ -273,6 +282,31 @@ def _beaten(panel: Panel) -> Finding:
         claim=f"{best} ends above bristle: {panel.title}.",
         held=None,
         measured="; ".join(f"{rule} {ends[rule]}" for rule in (*sorted(best_of(panel)), "bristle")),
+        source=Source.OBSERVATION,
+    )
+
+
+def _took_nothing(rule: str, run: Runs) -> bool:
+    """Return whether a rule that tests heads gave no weight to any of others', in any row."""
+    name, rows = rule_in(rule).rpartition("+")[2], [row for rows in run.values() for row in rows.values()]
+    if name not in rules.names() or not rules.create(name).test_samples or not any(_others(row) for row in rows):
+        return False
+    return all(row.get("weight_benign") == 0 and row.get("weight_malicious") == 0 for row in rows)
+
+
+def _others(row: Row) -> bool:
+    return (row.get("peers") or 0) + (row.get("attackers") or 0) > 1
+
+
+def _learned_alone(rule: str, title: str, run: Runs) -> Finding:
+    settings = _settings(next(iter(next(iter(run.values())).values())))
+    needed = rules.create(rule_in(rule).rpartition("+")[2]).test_samples
+    held_out, kappa = settings.get("partition.held_out", "10"), settings.get("rule.kappa", str(needed))
+    return Finding(
+        claim=f"Peers with {rule} learned alone: {title}.",
+        held=None,
+        measured=f"no weight for others' heads in any row; the rule needs {kappa} held-out samples of a class to test "
+        f"them, and partition.held_out is {held_out}",
         source=Source.OBSERVATION,
     )
 

@@ -16,7 +16,7 @@ from bristle.rules.inbox import Inbox
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.registry import create, create_step, names, steps
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
-from bristle.rules.tested import FLTrust, Mozi
+from bristle.rules.tested import FLTrust, Mozi, learns_alone
 
 __all__ = [
     "Balance",
@@ -56,6 +56,7 @@ __all__ = [
     "create",
     "create_step",
     "kept_or",
+    "learns_alone",
     "names",
     "stack",
     "stay",

@@ -55,6 +55,11 @@ class Rule(ABC):
         return False
 
     @property
+    def test_samples(self) -> int:
+        """Held-out samples of a class that the rule needs to test heads on that class; 0: it tests nothing."""
+        return 0
+
+    @property
     def measures(self) -> Measure:
         """What the rule asks of the models anyway: those that are unfit for use are told by it."""
         return Measure.NORMS

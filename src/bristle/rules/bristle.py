@@ -169,6 +169,11 @@ class Integrator(Rule):
         check_integration(self.phi, self.kappa, self.eta, self.familiar, self.foreign, self.score)
 
     @property
+    def test_samples(self) -> int:
+        """Kappa of a class."""
+        return self.kappa
+
+    @property
     def consolidates(self) -> bool:
         """Rows of classes that a peer does not train must only change by integration."""
         return True
@@ -320,6 +325,11 @@ class Bristle(Rule):
             foreign=self.foreign,
             score=self.score,
         )
+
+    @property
+    def test_samples(self) -> int:
+        """Kappa of a class."""
+        return self.kappa
 
     @property
     def consolidates(self) -> bool:

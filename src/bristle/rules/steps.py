@@ -207,6 +207,11 @@ class Chain(Rule):
         return self.rule.consolidates
 
     @property
+    def test_samples(self) -> int:
+        """As many as the rule needs."""
+        return self.rule.test_samples
+
+    @property
     def samples(self) -> bool:
         """Whether the rule or a step draws random numbers."""
         return self.rule.samples or any(step.samples for step in self.steps)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from bristle._core import argsort, spread, squared_norms
 from bristle._core.validation import check_share
@@ -13,6 +16,29 @@ from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
+
+
+def learns_alone(rule: Rule, held_out: Any) -> str | None:
+    """Say that peers have too few held-out samples for their rule, and so keep their own heads; None if all can test.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule of these peers.
+    held_out : integer array [C] or [peers, C]
+        Held-out samples of each class: of one peer, or of several.
+    """
+    needed, counts = rule.test_samples, np.asarray(held_out)
+    alone = ~np.any(np.atleast_2d(counts) >= needed, axis=-1)
+    if needed == 0 or not alone.any():
+        return None
+    samples = f"{needed} held-out sample{'' if needed == 1 else 's'}"
+    most = f"the most of any class is {int(np.atleast_2d(counts)[alone].max(initial=0))}"
+    why = f"too few held-out samples to test received heads: the rule needs {samples} of a class, {most}"
+    if counts.ndim == 1:
+        return f"this peer learns alone until it has more data; {why}"
+    whose = "all peers learn" if alone.all() else f"{int(alone.sum()):,} of {len(alone):,} peers learn"
+    return f"{whose} alone; {why}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +64,11 @@ class Mozi(Rule):
     def __post_init__(self) -> None:
         check_share("rho", self.rho)
         check_share("own_share", self.own_share)
+
+    @property
+    def test_samples(self) -> int:
+        """One sample of any class."""
+        return 1
 
     @property
     def measures(self) -> Measure:

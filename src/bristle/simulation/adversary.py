@@ -84,7 +84,7 @@ class Adversary:
             self._update = HeadState.zeros((scenario.peers, *head_shape), like=like).head
         self._testable: Array | None = None
         if everything:
-            testable = population.testable(head_shape[0], scenario.held_out)
+            testable = population.testable(head_shape[0], scenario.rule)
             self._testable = from_numpy(testable, like=like)
         self._shared: Array | None = None
         self._claims: Array | None = None

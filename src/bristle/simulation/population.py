@@ -17,6 +17,7 @@ from bristle.data import Dataset, partitions
 from bristle.learning.metrics import Evaluation
 from bristle.learning.training import held_labels
 from bristle.peer.step import Samples
+from bristle.rules import Rule
 from bristle.simulation.indexing import rows_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers
@@ -98,18 +99,18 @@ class Population:
         moved = self._moved(self.held_out, rows)
         return Evaluation(moved.features, moved.labels)
 
-    def testable(self, classes: int, least: int) -> Booleans:
-        """Tell which classes each benign peer has at least `least` held-out samples of [peers, C]."""
-        labels = to_numpy(self.held_out.labels)
-        counts = np.stack([(labels == number).sum(axis=1) for number in range(classes)], axis=1)
-        enough: Booleans = counts >= max(1, least)
+    def held_out_counts(self, classes: int) -> Integers:
+        """Count the held-out samples of each benign peer and class [peers, C]."""
+        return class_counts(self.held_out, classes)
+
+    def testable(self, classes: int, rule: Rule) -> Booleans:
+        """Return the classes of which each benign peer has enough held-out samples for a rule [peers, C]."""
+        enough: Booleans = self.held_out_counts(classes) >= max(1, rule.test_samples)
         return enough
 
-    def claims(self, classes: int, least: int) -> Booleans:
-        """Tell which classes each benign peer trains, and can test with at least `least` samples [peers, C]."""
-        labels = to_numpy(self.held.labels)
-        trained: Booleans = np.stack([(labels == number).any(axis=1) for number in range(classes)], axis=1)
-        return trained & self.testable(classes, least)
+    def claims(self, classes: int, rule: Rule) -> Booleans:
+        """Return the classes that each benign peer both trains and can test [peers, C]."""
+        return (class_counts(self.held, classes) > 0) & self.testable(classes, rule)
 
     @property
     def evaluation_bytes(self) -> int:
@@ -174,6 +175,12 @@ def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tup
     everything = partitions.IID(samples=scenario.samples_per_class, held_out=0, reuse=True)
     theirs = everything(labels[free], peers=scenario.attackers, seed=scenario.seed).padded().train
     return padded.train, padded.held_out, free[theirs]
+
+
+def class_counts(samples: Samples, classes: int) -> Integers:
+    """Count the samples of each peer and class [peers, C]."""
+    labels = to_numpy(samples.labels)
+    return np.stack([(labels == number).sum(axis=1) for number in range(classes)], axis=1)
 
 
 def _samples(data: FeatureData, index: Integers) -> Samples:

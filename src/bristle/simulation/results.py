@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle._core import to_numpy
 from bristle.attacks import Attack
 from bristle.attacks.registry import ATTACKS
 from bristle.rules import Rule
@@ -17,6 +16,7 @@ from bristle.rules.registry import RULES, STEPS
 from bristle.rules.steps import Chain
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measure import Measurement
+from bristle.simulation.population import class_counts
 from bristle.simulation.world import World
 
 if TYPE_CHECKING:
@@ -124,10 +124,9 @@ def row_of(world: World | LargeWorld, measured: Measurement, *, figure: str) -> 
 
 def _holdings(world: World | LargeWorld) -> tuple[float, float]:
     """Return classes per peer and samples per class and peer, on average; whole where they are."""
-    labels = to_numpy(world.held.labels)
-    held = np.stack([(labels == number).sum(axis=1) for number in range(len(world.data.classes))], axis=1)
+    held = class_counts(world.held, len(world.data.classes))
     owned = int((held > 0).sum())
-    return _tidy(owned / len(labels)), _tidy(int(held.sum()) / max(1, owned))
+    return _tidy(owned / len(held)), _tidy(int(held.sum()) / max(1, owned))
 
 
 def _tidy(value: float) -> float:

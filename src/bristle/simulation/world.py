@@ -88,7 +88,7 @@ class World:
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         self._claims: Array | None = None
         if scenario.rule.heeds_claims:
-            claims = self.population.claims(classes, scenario.held_out)
+            claims = self.population.claims(classes, scenario.rule)
             claims[: peers - round(scenario.claiming * peers)] = False
             self._claims = from_numpy(claims, like=data.train)
         self._neighbourhoods = Neighbourhoods(scenario)
