@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bristle import simulate
+from bristle.simulation import Watch
 
 CONFIG: dict[str, Any] = {
     "world": {"peers": 14, "attackers": 6, "iterations": 4, "evaluate_every": 2},
@@ -43,3 +45,17 @@ def test_what_is_for_devices_is_refused_elsewhere() -> None:
         simulate(with_world(shared="bfloat16"))
     with pytest.raises(ValueError, match="there is no device 'gpu'"):
         simulate(with_world(device="gpu"))
+
+
+def test_a_checkpoint_or_decisions_need_an_ordinary_world_which_is_planned_and_said(tmp_path: Path) -> None:
+    notes: list[str] = []
+    simulate(with_world(device="cpu"), watch=Watch(note=notes.append))
+    assert notes == []
+    simulate(with_world(device="cpu"), checkpoint=tmp_path / "run.npz", watch=Watch(note=notes.append))
+    simulate(with_world(device="cpu"), watch=Watch(note=notes.append, decisions=lambda latest: None))
+    ordinary = "this world runs the ordinary way, which takes more memory than a large world: "
+    assert notes == [f"{ordinary}it keeps a checkpoint", f"{ordinary}its decisions are kept or shown"]
+    with pytest.raises(ValueError, match=r"that runs the ordinary way takes at least .* cpu has .* free"):
+        simulate(with_world(device="cpu", peers=9_000_000_000), checkpoint=tmp_path / "run.npz")
+    with pytest.raises(ValueError, match="shared='bfloat16' is for large worlds"):
+        simulate(with_world(device="cpu", shared="bfloat16"), checkpoint=tmp_path / "run.npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from bristle import attacks, rules
 from bristle.data import partitions
-from bristle.simulation import Asynchrony, FeatureData, RandomNeighbours, Results, Round, Scenario, run
+from bristle.simulation import Asynchrony, FeatureData, RandomNeighbours, Results, Round, Scenario, World, run
+from bristle.simulation.population import class_counts
 from bristle.simulation.results import attack_name, rule_name
 from bristle.simulation.run import Watch
 
@@ -177,3 +179,58 @@ def test_runs_that_cannot_be_told_apart_are_not_drawn_as_one() -> None:
         "bristle, attack: none, seed 0",
         "ring: bristle, attack: none, seed 0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("held_out", "options", "words"),
+    [
+        (9, {}, "all peers learn alone; .* the rule needs 10 held-out samples of a class, the most of any class is 9"),
+        (0, {}, "all peers learn alone; .* the most of any class is 0"),
+        (9, {"kappa": 9}, None),
+    ],
+)
+def test_peers_that_can_test_nothing_are_named_once(
+    data: FeatureData, held_out: int, options: dict[str, Any], words: str | None
+) -> None:
+    notes: list[str] = []
+    scenario = replace(PLAIN, held_out=held_out, iterations=3, rule=rules.create("bristle", **options))
+    run(scenario, data, watch=Watch(note=notes.append))
+    assert len(notes) == (words is not None)
+    assert words is None or re.search(words, notes[0])
+
+
+def test_without_a_callback_notes_are_logged(data: FeatureData, caplog: pytest.LogCaptureFixture) -> None:
+    run(replace(PLAIN, held_out=3, iterations=1), data)
+    assert "all peers learn alone" in caplog.text
+
+
+def test_some_peers_that_learn_alone_are_counted() -> None:
+    rule = rules.create("bristle", kappa=2)
+    assert rules.learns_alone(rule, [[2, 0], [1, 1], [0, 0]]) == (
+        "2 of 3 peers learn alone; too few held-out samples to test received heads: "
+        "the rule needs 2 held-out samples of a class, the most of any class is 1"
+    )
+    assert str(rules.learns_alone(rule, [1, 1])).startswith("this peer learns alone until it has more data; ")
+    assert rules.learns_alone(rules.create("fedavg"), [0, 0]) is None
+
+
+def test_claims_need_as_many_samples_as_the_rule(data: FeatureData) -> None:
+    scenario = replace(PLAIN, held_out=12, rule=rules.create("bristle-plus", kappa=8), partition=None)
+    uneven = partitions.create("dirichlet", alpha=0.5, samples=3, held_out=12, reuse=True)
+    for chosen in (scenario, replace(scenario, partition=uneven)):
+        world = World(chosen, data)
+        counts = world.population.held_out_counts(6)
+        claims = world.population.claims(6, chosen.rule)
+        assert (claims == ((counts >= 8) & (class_counts(world.held, 6) > 0))).all()
+        assert claims.any()
+
+
+def test_checkpoints_of_another_format_are_refused(data: FeatureData, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    run(PLAIN, data, checkpoint=path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    about = {**json.loads(bytes(arrays["about"]).decode()), "format": 1}
+    np.savez(path, **{**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
+    with pytest.raises(ValueError, match=r"another version of Bristle \(checkpoint format 1, this one reads 2\)"):
+        run(PLAIN, data, checkpoint=path, resume=True)

@@ -39,7 +39,9 @@ def simulate(
 
     page = page_at(dashboard, dashboard_at)
     with interruptible("it had not begun"):
-        experiment = prepare(file, set_ or ())
+        experiment = prepare(
+            file, set_ or (), checkpoint=checkpoint is not None, decisions=decisions or page is not None
+        )
     kept = [f"the rows so far are in {json}"] if json else []
     kept += [f"--resume goes on from {checkpoint}"] if checkpoint else []
     with interruptible(" and ".join(kept) or "with --json FILE and --checkpoint FILE what was done would be kept"):

@@ -27,10 +27,12 @@ from bristle.simulation.results import Row
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def prepare(file: Path, overrides: Iterable[str] = ()) -> Experiment:
+def prepare(
+    file: Path, overrides: Iterable[str] = (), *, checkpoint: bool = False, decisions: bool = False
+) -> Experiment:
     """Read a configuration and extract the features of its data, with a progress bar where that takes long."""
     with patient_bar("Extracting features (once)", console=terminal(stderr=True)) as progress:
-        return prepare_experiment(file, overrides, progress=progress)
+        return prepare_experiment(file, overrides, checkpoint=checkpoint, decisions=decisions, progress=progress)
 
 
 def show(
@@ -102,7 +104,7 @@ def _run(
             if board is not None:
                 board.iterated(done)
 
-        watch = Watch(row=row, iteration=iteration, stop=stop)
+        watch = Watch(row=row, iteration=iteration, stop=stop, note=_say)
         if board is not None:
             watch = replace(watch, decisions=board.decided, weigh=board.wants_weights, measurement=board.measured)
         try:
@@ -116,6 +118,10 @@ def _run(
         if decisions and board is not None:
             write({**rows[-1], "snapshot": board.snapshot(RunState.ENDED).to_dict()})
     return rows, time.monotonic() - began
+
+
+def _say(note: str) -> None:
+    print(f"bristle: {note}", file=sys.stderr)
 
 
 def _say_end(last: Row, seconds: float, json: Path | None) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 from bristle.simulation.build import make_backbone, make_dataset, scenario_of
 from bristle.simulation.config import SimulationConfig, read, settings_of
 from bristle.simulation.large.device import on_device, torch_device
-from bristle.simulation.large.memory import check_memory, suits_scenario
+from bristle.simulation.large.memory import check_memory, check_ordinary_memory
 from bristle.simulation.population import FeatureData, prepare
 from bristle.simulation.results import Results
-from bristle.simulation.run import NOBODY, Watch, run
+from bristle.simulation.run import NOBODY, Watch, run, why_ordinary
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import World
 
@@ -70,16 +70,23 @@ def simulate(
     progress
         Called with (done, all) while features are extracted for the first time.
     """
-    experiment = prepare_experiment(config, overrides, progress=progress)
+    watches = {"checkpoint": checkpoint is not None, "decisions": watch.decisions is not None}
+    experiment = prepare_experiment(config, overrides, progress=progress, **watches)
     return experiment.run(checkpoint=checkpoint, resume=resume, watch=watch)
 
 
 def prepare_experiment(
-    config: Source, overrides: Iterable[str] = (), *, progress: Callable[[int, int], None] | None = None
+    config: Source,
+    overrides: Iterable[str] = (),
+    *,
+    checkpoint: bool = False,
+    decisions: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
     """Read a configuration and extract the features of its data.
 
-    Mistakes are found first: extracting features takes time.
+    Mistakes, and worlds that do not fit into memory, are found first: extracting features takes time. `checkpoint` and
+    `decisions` tell whether the run will keep a checkpoint or look at decisions, which large worlds cannot.
     """
     checked = read(config, overrides)
     scenario_of(checked)  # raises before anything is loaded
@@ -87,11 +94,13 @@ def prepare_experiment(
     where = None if device is None else torch_device(device)
     dataset, backbone = make_dataset(section), make_backbone(section)
     scenario = scenario_of(checked, classes=len(dataset.classes))
-    if where is not None and suits_scenario(scenario) is None:
-        samples = len(dataset.x_train) + len(dataset.x_test)
-        sizes = {"classes": len(dataset.classes), "features": backbone.features, "samples": samples}
+    samples = len(dataset.x_train) + len(dataset.x_test)
+    sizes = {"classes": len(dataset.classes), "features": backbone.features, "samples": samples}
+    if why_ordinary(scenario, tensors=where is not None, checkpoint=checkpoint, decisions=decisions) is None:
         check_memory(scenario, device=where, **sizes)
     else:
+        if where is not None:
+            check_ordinary_memory(scenario, device=where, **sizes)
         labels_only = FeatureData.labels_only(dataset.y_train, dataset.classes, user=dataset.user)
         World(replace(scenario, user_shift=0.0), labels_only)
     data = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)

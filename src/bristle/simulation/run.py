@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import time
 import zipfile
 from collections.abc import Callable
@@ -12,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import array_api_compat
 import numpy as np
 
 from bristle._core import to_numpy
 from bristle._core.files import write_atomically
 from bristle._core.validation import check_count
 from bristle.backbones.features import array_digest
+from bristle.rules import learns_alone
 from bristle.simulation.large.measure import evaluated_peers, measure_large
-from bristle.simulation.large.memory import suits
+from bristle.simulation.large.memory import suits_scenario
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measure import Measurement, guesses_for, measure
 from bristle.simulation.population import FeatureData
@@ -28,6 +31,7 @@ from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import Round, World
 
 FORMAT = 2
+LOG = logging.getLogger("bristle.simulation")
 
 
 def fingerprint(world: World, *, every: int, figure: str) -> str:
@@ -80,7 +84,7 @@ SAVE_AFTER = 30.0  # seconds between checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Whom to tell what happens in a run; each may be left out.
+    """Callbacks for run events; each may be left out.
 
     Parameters
     ----------
@@ -97,6 +101,9 @@ class Watch:
         Called with the iteration and the whole measurement that a row sums up.
     stop : callable
         Asked before every iteration; True ends the run as Ctrl-C does, with a checkpoint if one is kept.
+    note : callable
+        Called before the first iteration with sentences about the run that its user should know, such as that peers
+        learn alone. Without it they are logged as warnings of `bristle.simulation`.
     """
 
     row: Callable[[Row], None] | None = None
@@ -105,6 +112,7 @@ class Watch:
     weigh: Callable[[], bool] | None = None
     measurement: Callable[[int, Measurement], None] | None = None
     stop: Callable[[], bool] | None = None
+    note: Callable[[str], None] = LOG.warning
 
 
 NOBODY = Watch()
@@ -124,8 +132,8 @@ def run(
 ) -> Results:
     """Run a world and return its rows.
 
-    Data in torch tensors make a `LargeWorld` of a scenario that suits, where neither checkpoint nor decisions are asked
-    for; it gives the same results within rounding, in less memory.
+    Data in torch tensors make a `LargeWorld` unless `why_ordinary` gives a reason; it gives the same results within
+    rounding, in less memory.
 
     Parameters
     ----------
@@ -143,17 +151,23 @@ def run(
     evaluate_peers : int, optional
         How many benign peers of a large world are evaluated, drawn by the seed; a sample where there are very many.
     watch : Watch
-        Whom to tell what happens.
+        Callbacks for what happens.
     """
     check_count("every", every, least=1)
     if resume and checkpoint is None:
         raise ValueError("to resume, say from which checkpoint")
-    reason = suits(scenario, data)
-    if reason is None and checkpoint is None and watch.decisions is None:
+    tensors = array_api_compat.is_torch_array(data.train)
+    reason = why_ordinary(
+        scenario, tensors=tensors, checkpoint=checkpoint is not None, decisions=watch.decisions is not None
+    )
+    if reason is None:
         return _run_large(LargeWorld(scenario, data), evaluate_peers, figure=figure, every=every, watch=watch)
     if evaluate_peers is not None:
-        raise ValueError(f"evaluate_peers is for large worlds, and this is none: {reason or 'it keeps a checkpoint'}")
+        raise ValueError(f"evaluate_peers is for large worlds, and this is none: {reason}")
     world = World(scenario, data)
+    if tensors:
+        watch.note(f"this world runs the ordinary way, which takes more memory than a large world: {reason}")
+    _note_alone(world, watch)
     identity = "" if checkpoint is None else fingerprint(world, every=every, figure=figure)
     rows: list[Row] = []
     if checkpoint is not None and resume:
@@ -185,7 +199,33 @@ def run(
     return Results(rows)
 
 
+def why_ordinary(scenario: Scenario, *, tensors: bool, checkpoint: bool, decisions: bool) -> str | None:
+    """Return why `run` steps a scenario as an ordinary `World`; None where it makes a `LargeWorld`.
+
+    Parameters
+    ----------
+    tensors
+        Whether its data are torch tensors.
+    checkpoint, decisions
+        Whether a checkpoint is kept, and whether somebody looks at decisions.
+    """
+    if not tensors:
+        return "its data must be torch tensors: give it a device"
+    if (reason := suits_scenario(scenario)) is not None:
+        return reason
+    if checkpoint:
+        return "it keeps a checkpoint"
+    return "its decisions are kept or shown" if decisions else None
+
+
+def _note_alone(world: World | LargeWorld, watch: Watch) -> None:
+    alone = learns_alone(world.scenario.rule, world.population.held_out_counts(len(world.data.classes)))
+    if alone is not None:
+        watch.note(alone)
+
+
 def _run_large(world: LargeWorld, wanted: int | None, *, figure: str, every: int, watch: Watch) -> Results:
+    _note_alone(world, watch)
     chosen = evaluated_peers(world.scenario, wanted)
     rows: list[Row] = []
     while world.iteration < world.scenario.iterations:

@@ -182,6 +182,21 @@ def check_memory(scenario: Scenario, *, classes: int, features: int, samples: in
     plan_for(scenario, kind=device.type, **sizes).check(free_bytes(device), where=str(device))
 
 
+def check_ordinary_memory(scenario: Scenario, *, classes: int, features: int, samples: int, device: Any) -> None:
+    """Refuse an ordinary world whose heads alone would not fit on a torch device."""
+    moments, in_flight = 4 if scenario.precision.moments == "same" else 2, scenario.asynchrony.depth
+    # The head, that before its training, those that are under way, and Adam's moments.
+    per_node = classes * features * (4 * (2 + in_flight) + 2 * moments)
+    nodes, free = scenario.peers + scenario.attackers, free_bytes(device)
+    total = nodes * per_node + 4 * samples * features
+    if total > free:
+        raise ValueError(
+            f"a world of {nodes:,} nodes that runs the ordinary way takes at least {_gb(total)}, but {device} has "
+            f"{_gb(free)} free: make it {max(0, free - 4 * samples * features) // per_node:,} nodes, or a large world, "
+            "which keeps no checkpoint and shows no decisions"
+        )
+
+
 def heard_by_each(scenario: Scenario) -> int:
     """Return how many others each peer of a large world hears."""
     nodes, topology = scenario.peers + scenario.attackers, scenario.topology
