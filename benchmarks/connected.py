@@ -21,7 +21,8 @@ import numpy as np
 
 from bristle import Evaluation, rules
 from bristle.learning.optimiser import HeadState
-from bristle.peer.step import PeerState, Samples, step
+from bristle.learning.samples import Samples
+from bristle.peer.step import StepState, step
 from bristle.rules import Rule
 from timing import take_turns
 
@@ -52,7 +53,7 @@ class Iteration:
         rng = np.random.default_rng(0)
         classes, features = SHAPE
         self.rule, self.heads, self.turn = rule, heads, 0
-        self.state = PeerState.start(HeadState.start(own))
+        self.state = StepState.start(HeadState.start(own))
         self.samples = Samples(rng.random((8, features), dtype=np.float32), np.repeat(np.arange(4), 2))
         self.evaluation = Evaluation(rng.random((40, features), dtype=np.float32), np.repeat(np.arange(4), 10))
         self.draws = rng.random((16, 8), dtype=np.float32)

@@ -11,8 +11,8 @@ from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.commands.demo.worker import Attackers
 from bristle.data import load
+from bristle.learning.samples import Samples
 from bristle.p2p import Limits
-from bristle.peer.step import Samples
 from bristle.wire import Group
 from fault_lines import Lines
 from fault_peers import APPLICATION

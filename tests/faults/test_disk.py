@@ -16,7 +16,7 @@ from bristle.commands.status import get_status
 from bristle.peer.status import read_status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import ENDPOINT, STORE, FolderLock, TryAgainError, is_running
-from bristle.wire.group import Grouping
+from bristle.wire.group import Group
 from fault_peers import Fleet, damage, fill, small_disk, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and mounts are Unix's")]
@@ -67,23 +67,23 @@ def test_a_full_disk_is_told_and_left_behind(fleet: Fleet, tmp_path: Path) -> No
 
 
 def test_a_store_on_a_full_disk_is_not_damaged(tmp_path: Path) -> None:
-    group = Grouping(application="digits", backbone="ab" * 32, classes=("a", "b"), features=4)
+    group = Group(application="digits", backbone="ab" * 32, classes=("a", "b"), features=4)
     with ExitStack() as exits:
         try:
             folder = exits.enter_context(small_disk(tmp_path / "disk", mebibytes=1))
         except PermissionError as error:
             pytest.skip(str(error))
         path = folder / STORE
-        PeerStore(path, identity="01" * 20, grouping=group).close()
+        PeerStore(path, identity="01" * 20, group=group).close()
         filler = fill(folder)
         with pytest.raises(TryAgainError, match=r"running\.lock cannot be used.*free some space"):
             FolderLock(folder)
         assert not is_running(folder)
         with pytest.raises(TryAgainError, match=r"cannot be opened.*free space"):
-            PeerStore(path, identity="01" * 20, grouping=group)
+            PeerStore(path, identity="01" * 20, group=group)
         assert path.exists()
         filler.unlink()
-        PeerStore(path, identity="01" * 20, grouping=group).close()
+        PeerStore(path, identity="01" * 20, group=group).close()
 
 
 @pytest.mark.parametrize("log", [False, True], ids=["file", "log"])

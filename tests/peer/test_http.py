@@ -145,12 +145,12 @@ def test_the_token_stays_and_the_address_goes(make_peer: Callable[..., Peer], tm
 
 def test_samples_that_find_no_room_are_not_the_caller_s_fault(served: Callable[..., None], digits: Any) -> None:
     async def work(peer: Peer, ask: Ask) -> None:
-        peer._knows.store._connection.execute("PRAGMA query_only = ON")
+        peer._open_state.store._connection.execute("PRAGMA query_only = ON")
         new = {"images": digits.images[-4:].tolist(), "labels": ["9"] * 4}
         status, answer = await ask("POST", "/add", new)
         assert status == 507
         assert "free some space" in answer["error"]
-        peer._knows.store._connection.execute("PRAGMA query_only = OFF")
+        peer._open_state.store._connection.execute("PRAGMA query_only = OFF")
         assert await ask("POST", "/add", new) == (200, {"added": 4})
 
     served(work)

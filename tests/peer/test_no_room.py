@@ -20,7 +20,7 @@ MakePeer = Callable[..., Peer]
 
 def refuse(peer: Peer, refused: bool) -> None:
     """Let the store take nothing, or everything again."""
-    peer._knows.store._connection.execute(f"PRAGMA query_only = {'ON' if refused else 'OFF'}")
+    peer._open_state.store._connection.execute(f"PRAGMA query_only = {'ON' if refused else 'OFF'}")
 
 
 def test_it_waits_says_so_and_goes_on(make_peer: MakePeer, digits: Any, caplog: pytest.LogCaptureFixture) -> None:

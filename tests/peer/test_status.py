@@ -10,18 +10,18 @@ import pytest
 from bristle.learning.optimiser import HeadState
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.status import ClassCount, Status, read_status
-from bristle.peer.step import PeerState
+from bristle.peer.step import StepState
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import STORE, StoreError
-from bristle.wire.group import Grouping
+from bristle.wire.group import Group
 
-GROUP = Grouping(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
+GROUP = Group(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
 IDENTITY = "01" * 20
 
 
 def store_in(folder: Path) -> PeerStore:
     folder.mkdir(exist_ok=True)
-    return PeerStore(folder / STORE, identity=IDENTITY, grouping=GROUP)
+    return PeerStore(folder / STORE, identity=IDENTITY, group=GROUP)
 
 
 def test_a_peer_that_has_done_nothing_yet(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_peer_that_has_worked(tmp_path: Path) -> None:
     zeros = np.zeros((3, 4), dtype=np.float32)
     with closing(store_in(tmp_path)) as store:
         for record in records:
-            state = PeerState(HeadState(zeros, zeros, zeros, np.asarray(record.iteration)), zeros)
+            state = StepState(HeadState(zeros, zeros, zeros, np.asarray(record.iteration)), zeros)
             store.save(record.iteration, state, record, counters={"heads_in": 7}, spending={1: 99})
         while_open = read_status(tmp_path, running=True)
     found = read_status(tmp_path, running=False)

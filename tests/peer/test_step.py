@@ -9,12 +9,13 @@ import pytest
 
 from bristle import Evaluation, Pool, rules
 from bristle.learning.optimiser import HeadState
-from bristle.peer import PeerState, Samples, step
+from bristle.learning.samples import Samples
+from bristle.peer import StepState, step
 
 CLASSES, FEATURES, PEERS, KEPT = 5, 6, 4, 12
 
 
-def scene(seed: int = 0) -> tuple[PeerState, Any, Samples, Evaluation, Any]:
+def scene(seed: int = 0) -> tuple[StepState, Any, Samples, Evaluation, Any]:
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((CLASSES, FEATURES))
     labels = np.stack([[(p + j) % CLASSES for j in range(3) for _ in range(KEPT)] for p in range(PEERS)])
@@ -23,7 +24,7 @@ def scene(seed: int = 0) -> tuple[PeerState, Any, Samples, Evaluation, Any]:
     received = truth + 0.5 * rng.standard_normal((PEERS, 6, CLASSES, FEATURES))
     evaluation = Evaluation(features[:, ::-1].copy(), labels[:, ::-1].copy())
     return (
-        PeerState.start(HeadState.start(heads)),
+        StepState.start(HeadState.start(heads)),
         received,
         Samples(features, labels),
         evaluation,
@@ -39,7 +40,7 @@ def test_a_batch_of_peers_is_each_of_them_alone(rule: rules.Rule) -> None:
         model_draws=np.full((PEERS, 6), 0.5),
     )  # fmt: skip
     for p in range(PEERS):
-        mine = PeerState.start(HeadState.start(state.head[p]))
+        mine = StepState.start(HeadState.start(state.head[p]))
         alone, _ = step(
             mine, received[p], rule=rule, samples=Samples(samples.features[p], samples.labels[p]),
             evaluation=Evaluation(evaluation.features[p], evaluation.labels[p]), batch_draws=draws[p],

@@ -18,24 +18,24 @@ import pytest
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.record import Heard, Iteration
-from bristle.peer.step import PeerState
+from bristle.peer.step import StepState
 from bristle.peer.store import KEPT_DECISIONS, PeerStore
 from bristle.peer.store_files import FolderLock, StoreError, is_running
-from bristle.wire.group import Grouping
+from bristle.wire.group import Group
 
-GROUP = Grouping(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
+GROUP = Group(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
 RNG = np.random.default_rng(0)
 
 
 @contextmanager
-def opened(path: Path, *, identity: str = "01" * 20, group: Grouping = GROUP) -> Iterator[PeerStore]:
-    with closing(PeerStore(path, identity=identity, grouping=group)) as store:
+def opened(path: Path, *, identity: str = "01" * 20, group: Group = GROUP) -> Iterator[PeerStore]:
+    with closing(PeerStore(path, identity=identity, group=group)) as store:
         yield store
 
 
-def state_of(value: float) -> PeerState:
+def state_of(value: float) -> StepState:
     filled = [np.full((3, 4), value + part, dtype=np.float32) for part in range(4)]
-    return PeerState(HeadState(filled[0], filled[1], filled[2], np.asarray(int(value))), filled[3])
+    return StepState(HeadState(filled[0], filled[1], filled[2], np.asarray(int(value))), filled[3])
 
 
 def record_of(iteration: int) -> Iteration:
@@ -105,7 +105,7 @@ def test_history_is_bounded(tmp_path: Path) -> None:
         (replace(GROUP, features=5), "number of features is 4"),
     ],
 )
-def test_a_store_of_another_group_is_refused(tmp_path: Path, other: Grouping, said: str) -> None:
+def test_a_store_of_another_group_is_refused(tmp_path: Path, other: Group, said: str) -> None:
     path = tmp_path / "peer.sqlite"
     with opened(path) as store:
         save(store, 1)
@@ -189,7 +189,7 @@ def promised(path: Path) -> tuple[object, ...]:
 def test_a_flipped_byte_anywhere_changes_nothing_or_is_told(tmp_path: Path, log: bool) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
-    store = PeerStore(whole / "peer.sqlite", identity="01" * 20, grouping=GROUP)
+    store = PeerStore(whole / "peer.sqlite", identity="01" * 20, group=GROUP)
     store.add_samples(samples_of(40), samples_of(4))
     for iteration in range(1, 9):
         save(store, iteration)
@@ -255,7 +255,7 @@ from pathlib import Path
 import numpy as np
 from test_store_child import GROUP, save, samples_of
 from bristle.peer.store import PeerStore
-store = PeerStore(Path(sys.argv[1]), identity="01" * 20, grouping=GROUP)
+store = PeerStore(Path(sys.argv[1]), identity="01" * 20, group=GROUP)
 saved = store.load()
 iteration = saved.iteration if saved else 0
 while True:
@@ -311,7 +311,7 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from test_store_child import GROUP, save, samples_of
 from bristle.peer.store import PeerStore
-store = PeerStore(Path(sys.argv[1]), identity="01" * 20, grouping=GROUP)
+store = PeerStore(Path(sys.argv[1]), identity="01" * 20, group=GROUP)
 save(store, 1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
 try:

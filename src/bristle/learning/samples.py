@@ -19,10 +19,14 @@ Booleans = npt.NDArray[np.bool]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Labelled features: `features` [..., S, D] and `labels` [..., S], -1 = padding."""
+    """Labelled features: `features` [..., S, D] with `labels` [..., S], -1 = padding.
 
-    features: Floats
-    labels: Integers
+    With `index` [..., S], `features` is a table [N, D] that many peers share, and `index` gives their rows of it.
+    """
+
+    features: Any
+    labels: Any
+    index: Any = None
 
 
 class SampleStore:

@@ -13,9 +13,10 @@ import numpy as np
 from bristle._core import Array, Pool, to_numpy
 from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.learning.metrics import Evaluation
+from bristle.learning.samples import Samples
 from bristle.paper.declaration import Task
 from bristle.paper.plan import CONNECTED
-from bristle.peer.step import PeerState, Samples, step
+from bristle.peer.step import StepState, step
 from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
 from bristle.simulation.build import scenario_of
@@ -137,7 +138,7 @@ def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
     heads = np.stack([next(flipped if place % 3 == 2 else benign) for place in range(max(CONNECTED))])
     trained = world.state.trained
     one = type(trained)(trained.head[:1], trained.first[:1], trained.second[:1], trained.steps[:1])
-    state = PeerState(one, world.state.previous[:1])
+    state = StepState(one, world.state.previous[:1])
     tests, held = world.evaluation, world.population.training(np.arange(1))
     samples = Samples(held.features, held.labels, held.index)
     draws = np.random.default_rng(0)

@@ -1,5 +1,5 @@
 """One peer: what it does with what it received, trains and shares."""
 
-from bristle.peer.step import PeerState, Samples, step
+from bristle.peer.step import StepState, step
 
-__all__ = ["PeerState", "Samples", "step"]
+__all__ = ["StepState", "step"]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from bristle._core import keyed_uniforms
 from bristle.learning.optimiser import HeadState, TrainingSettings
-from bristle.learning.samples import SampleStore
-from bristle.peer.step import PeerState, Samples, step
+from bristle.learning.samples import Samples, SampleStore
+from bristle.peer.step import StepState, step
 from bristle.rules import BristlePlus, Decision, Rule, stack
 
 Floats = npt.NDArray[np.float32]
@@ -80,7 +80,7 @@ class Learner:
         Randomness.
     training : TrainingSettings
         Optimiser and mini-batch.
-    state : PeerState, optional
+    state : StepState, optional
         Where it left off.
     iteration : int
         How many iterations were done.
@@ -93,7 +93,7 @@ class Learner:
         rule: Rule,
         draws: Draws,
         training: TrainingSettings,
-        state: PeerState | None = None,
+        state: StepState | None = None,
         iteration: int = 0,
     ) -> None:
         self.samples = samples
@@ -102,7 +102,7 @@ class Learner:
         self.training = training
         self.iteration = iteration
         shape = (samples.classes, samples.features)
-        self.state = state or PeerState.start(HeadState.zeros(shape, like=np.zeros((), dtype=np.float32)))
+        self.state = state or StepState.start(HeadState.zeros(shape, like=np.zeros((), dtype=np.float32)))
 
     @property
     def head(self) -> Floats:

@@ -24,7 +24,7 @@ from bristle.peer.state import (
     WORKER,
     Floats,
     Integers,
-    Knowledge,
+    PeerState,
     Publication,
     checked_classes,
     checked_test,
@@ -135,7 +135,7 @@ class Peer:
         self._rhythm = Rhythm(pace)
         self._runs: set[asyncio.Event] = set()
         self._work: asyncio.Future[tuple[Iteration, Decision]] | None = None
-        self._knowledge: Knowledge | None = None
+        self._state: PeerState | None = None
         self._overlay: Overlay | None = None
         self._exits = AsyncExitStack()
 
@@ -146,8 +146,8 @@ class Peer:
             lock = FolderLock(self.folder)
             exits.callback(lock.release)
             (self.folder / ENDPOINT).unlink(missing_ok=True)  # A killed peer's: somebody else may have its port.
-            self._knowledge = self._open(self._identity)
-            exits.callback(self._knowledge.close)
+            self._state = self._open(self._identity)
+            exits.callback(self._state.close)
             self._overlay = Overlay(
                 identity=self._identity,
                 group=self._group,
@@ -156,7 +156,7 @@ class Peer:
                 limits=self._limits,
                 beacon=self._beacon,
             )
-            self._traffic = Traffic(self._overlay, self._knowledge.store, self.pace)
+            self._traffic = Traffic(self._overlay, self._state.store, self.pace)
             exits.callback(self._traffic.keep)
             try:
                 await self._overlay.start()
@@ -170,13 +170,11 @@ class Peer:
         LOG.info("listening", extra={"details": details})
         return self
 
-    def _open(self, identity: Identity) -> Knowledge:
-        group = self._group
-        return Knowledge(
+    def _open(self, identity: Identity) -> PeerState:
+        return PeerState(
             self.folder / STORE,
             identity=identity.key_id.hex(),
-            application=group.application,
-            classes=group.classes,
+            group=self._group,
             backbone=self.backbone,
             rule=self._rule,
             training=self._training,
@@ -216,8 +214,8 @@ class Peer:
         features : bool
             Whether `x` are features already.
         """
-        knowledge, _ = self._knows, self._network
-        return knowledge.add(knowledge.features_of(x, features=features), knowledge.labels_of(y))
+        state, _ = self._open_state, self._network
+        return state.add(state.features_of(x, features=features), state.labels_of(y))
 
     def predict(self, x: npt.ArrayLike, *, features: bool = False) -> Integers:
         """Return the most likely class number of each input [n]; `peer.classes` has the names."""
@@ -226,7 +224,7 @@ class Peer:
 
     def probabilities(self, x: npt.ArrayLike, *, features: bool = False) -> Floats:
         """Return how likely each class is for each input [n, C]."""
-        return self._knows.probabilities(self._knows.features_of(x, features=features))
+        return self._open_state.probabilities(self._open_state.features_of(x, features=features))
 
     def run(self, iterations: int | None = None) -> Coroutine[Any, Any, None]:
         """Learn until `stop` is called, or for so many iterations. To be awaited, or made a task of."""
@@ -241,19 +239,19 @@ class Peer:
             while goal is None or self.iteration < goal:
                 if not await self._rhythm.next_turn(self._network.sent, stopping):
                     return
-                await self._turn(self._network, self._knows, goal)
+                await self._turn(self._network, self._open_state, goal)
         finally:
             self._runs.discard(stopping)
 
     @property
     def iteration(self) -> int:
         """How many iterations were done, since the peer first ran."""
-        return self._knows.iteration
+        return self._open_state.iteration
 
     @property
     def head(self) -> Floats:
         """The head that is used and shared [C, D]."""
-        return self._knows.learner.head
+        return self._open_state.learner.head
 
     @cached_property
     def _identity(self) -> Identity:
@@ -272,18 +270,18 @@ class Peer:
 
     def decisions(self, last: int = 20) -> list[Iteration]:
         """Return what was decided last, oldest first."""
-        return self._knows.store.decisions(last)
+        return self._open_state.store.decisions(last)
 
     def status(self) -> Status:
         """Return what can be told about the peer now."""
-        return status_of(self._network, self._knows, self._traffic, waiting=self._rhythm.waiting)
+        return status_of(self._network, self._open_state, self._traffic, waiting=self._rhythm.waiting)
 
-    async def _turn(self, network: Overlay, knowledge: Knowledge, goal: int | None) -> None:
+    async def _turn(self, network: Overlay, state: PeerState, goal: int | None) -> None:
         taken = network.take()
         messages = [Message(one.sender, one.iteration, one.head, one.claims) for one in taken]
         measured = self._test if (self.iteration + 1) % self._test_every == 0 or self.iteration + 1 == goal else None
         work = partial(
-            knowledge.iterate,
+            state.iterate,
             messages,
             total=goal,
             test=measured,
@@ -297,9 +295,9 @@ class Peer:
         except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
             self._rhythm.hold(f"cannot keep what it learns: {error}")
             return
-        held_back = self._traffic.held_back(knowledge.grouping.shape, self._publication.encoding)
+        held_back = self._traffic.held_back(self._group.shape, self._publication.encoding)
         if held_back is None:
-            self._publication.publish(network, knowledge, iteration=record.iteration)
+            self._publication.publish(network, state, iteration=record.iteration)
         self._rhythm.trouble, self._rhythm.held_back = None, held_back
         log_turn(record, held_back)
         if self.on_iteration is not None:
@@ -310,10 +308,10 @@ class Peer:
             await asyncio.wait({self._work})
 
     @property
-    def _knows(self) -> Knowledge:
-        if self._knowledge is None:
+    def _open_state(self) -> PeerState:
+        if self._state is None:
             raise ValueError("the peer has not been started: use it as `async with Peer(...) as peer:`")
-        return self._knowledge
+        return self._state
 
     @property
     def _network(self) -> Overlay:

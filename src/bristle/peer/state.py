@@ -28,7 +28,7 @@ from bristle.peer.status import RECENT, ClassCount, Neighbour, Status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule
-from bristle.wire.group import Grouping
+from bristle.wire.group import Group
 from bristle.wire.sizes import Encoding
 
 Floats = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ One thread for all peers of a process: several would only take the interpreter f
 """
 
 
-class Knowledge:
+class PeerState:
     """A learner, its samples and its store, kept in step with each other under one lock.
 
     Parameters
@@ -50,8 +50,8 @@ class Knowledge:
         The store.
     identity : str
         Key id of the peer, in hexadecimal.
-    application, classes
-        What tells its group apart, with the backbone.
+    group : Group
+        The group it belongs to.
     backbone : Backbone
         What makes features of raw inputs.
     rule, training, seed, kappa
@@ -63,8 +63,7 @@ class Knowledge:
         path: Path,
         *,
         identity: str,
-        application: str,
-        classes: tuple[str, ...],
+        group: Group,
         backbone: Backbone,
         rule: Rule,
         training: TrainingSettings,
@@ -72,15 +71,13 @@ class Knowledge:
         kappa: int,
     ) -> None:
         self.identity = identity
-        self.grouping = Grouping(
-            application=application, backbone=backbone.digest, classes=classes, features=backbone.features
-        )
+        self.group = group
         self.backbone = backbone
-        self.store = PeerStore(path, identity=identity, grouping=self.grouping)
+        self.store = PeerStore(path, identity=identity, group=group)
         self._seed = seed
         self._lock = threading.Lock()
         train, held_out = self.store.samples()
-        samples = SampleStore.restore(train, held_out, classes=len(classes), kappa=kappa)
+        samples = SampleStore.restore(train, held_out, classes=len(group.classes), kappa=kappa)
         self._known = {*_digests(train.features, train.labels), *_digests(held_out.features, held_out.labels)}
         records = self.store.decisions(RECENT)
         self.last = records[-1] if records else None
@@ -103,8 +100,8 @@ class Knowledge:
         if not features:
             return extract(self.backbone, np.asarray(x), cache=False)
         values = np.asarray(x, dtype=np.float32)
-        if values.ndim != 2 or values.shape[1] != self.grouping.features:
-            raise ValueError(f"features have the shape {list(values.shape)}: give [samples, {self.grouping.features}]")
+        if values.ndim != 2 or values.shape[1] != self.group.features:
+            raise ValueError(f"features have the shape {list(values.shape)}: give [samples, {self.group.features}]")
         if not np.isfinite(values).all():
             raise ValueError("features must be finite numbers")
         return values
@@ -113,7 +110,7 @@ class Knowledge:
         """Return class numbers [n] of class numbers or names."""
         given = np.asarray(y)
         if given.dtype.kind in "US":
-            number = {name: place for place, name in enumerate(self.grouping.classes)}
+            number = {name: place for place, name in enumerate(self.group.classes)}
             unknown = sorted(set(given.ravel().tolist()) - set(number))
             if unknown:
                 raise ValueError(f"there is no class {unknown[0]!r}: the group has {', '.join(number)}")
@@ -122,9 +119,9 @@ class Knowledge:
             return np.zeros(0, dtype=np.int64)
         if given.ndim != 1 or given.dtype.kind not in "iu":
             raise ValueError(f"labels are {given.dtype} {list(given.shape)}: give one class number or name a sample")
-        if not 0 <= given.min() <= given.max() < len(self.grouping.classes):
+        if not 0 <= given.min() <= given.max() < len(self.group.classes):
             wrong = int(given.min()) if given.min() < 0 else int(given.max())
-            raise ValueError(f"there is no class {wrong}: give 0 to {len(self.grouping.classes) - 1}, or a name")
+            raise ValueError(f"there is no class {wrong}: give 0 to {len(self.group.classes) - 1}, or a name")
         return given.astype(np.int64)
 
     def add(self, features: Floats, labels: Integers) -> int:
@@ -212,10 +209,10 @@ class Knowledge:
         """Return how many samples of each class there are."""
         with self._lock:
             parts: list[Any] = [self.learner.samples.training.labels, self.learner.samples.evaluation.labels]
-        training, held_out = (np.bincount(labels, minlength=len(self.grouping.classes)) for labels in parts)
+        training, held_out = (np.bincount(labels, minlength=len(self.group.classes)) for labels in parts)
         return tuple(
             ClassCount(name=name, training=int(training[label]), held_out=int(held_out[label]))
-            for label, name in enumerate(self.grouping.classes)
+            for label, name in enumerate(self.group.classes)
         )
 
     def close(self) -> None:
@@ -253,19 +250,19 @@ def _digests(features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes
     ]
 
 
-def status_of(overlay: Overlay, knowledge: Knowledge, traffic: Traffic, *, waiting: str | None) -> Status:
+def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: str | None) -> Status:
     """Gather the status of a peer that runs."""
     return Status(
         running=True,
-        key_id=knowledge.identity,
-        application=knowledge.grouping.application,
-        iteration=knowledge.iteration,
-        samples=knowledge.class_counts(),
+        key_id=state.identity,
+        application=state.group.application,
+        iteration=state.iteration,
+        samples=state.class_counts(),
         counters=traffic.totals(),
         bytes_last_day=traffic.budget.last_day,
-        last=knowledge.last,
-        decided=knowledge.decided,
-        accuracy=knowledge.accuracy,
+        last=state.last,
+        decided=state.decided,
+        accuracy=state.accuracy,
         address="{}:{}".format(*overlay.address),
         neighbours=tuple(
             Neighbour(
@@ -287,12 +284,12 @@ class Publication:
     encoding: Encoding
     compress: bool
 
-    def publish(self, network: Overlay, knowledge: Knowledge, *, iteration: int) -> None:
+    def publish(self, network: Overlay, state: PeerState, *, iteration: int) -> None:
         """Share the head as it is after an iteration."""
         network.share(
-            self.sharing.of_live_head(knowledge.learner.head),
+            self.sharing.of_live_head(state.learner.head),
             iteration=iteration,
-            claims=knowledge.learner.claims,
+            claims=state.learner.claims,
             encoding=self.encoding,
             compress=self.compress,
         )

@@ -13,7 +13,7 @@ from typing import Any
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.store import read_decisions
 from bristle.peer.store_files import STORE, StoreError, check_version
-from bristle.wire.group import Grouping
+from bristle.wire.group import Group
 
 RECENT = 50
 """How many iterations back one looks for the last that heard somebody, or measured the accuracy."""
@@ -141,7 +141,7 @@ def _read(database: sqlite3.Connection, running: bool) -> Status:
     about = database.execute("SELECT identity, grouping FROM about").fetchone()
     if about is None:
         raise sqlite3.DatabaseError("the peer was stopped before it had begun")
-    grouping = Grouping.from_json(about[1])
+    group = Group.from_json(about[1])
     held = {
         (label, held_out): count
         for label, held_out, count in database.execute(
@@ -154,11 +154,11 @@ def _read(database: sqlite3.Connection, running: bool) -> Status:
     return Status(
         running=running,
         key_id=about[0],
-        application=grouping.application,
+        application=group.application,
         iteration=saved[0] if saved else 0,
         samples=tuple(
             ClassCount(name=name, training=held.get((label, 0), 0), held_out=held.get((label, 1), 0))
-            for label, name in enumerate(grouping.classes)
+            for label, name in enumerate(group.classes)
         ),
         counters=dict(database.execute("SELECT name, value FROM counters ORDER BY name")),
         bytes_last_day=database.execute("SELECT coalesce(sum(bytes), 0) FROM spending").fetchone()[0],

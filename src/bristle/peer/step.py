@@ -8,12 +8,13 @@ from typing import Any
 from bristle._core import Array, Pool
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState, TrainingSettings
+from bristle.learning.samples import Samples
 from bristle.learning.training import mean_shift, train_step
 from bristle.rules import Context, Decision, Rule
 
 
 @dataclass(frozen=True)
-class PeerState:
+class StepState:
     """What a peer carries from one iteration to the next; with a batch axis, what many do.
 
     Parameters
@@ -36,25 +37,16 @@ class PeerState:
         return self.trained.head
 
     @classmethod
-    def start(cls, trained: HeadState) -> PeerState:
+    def start(cls, trained: HeadState) -> StepState:
         """Return the state before the first iteration."""
         return cls(trained, trained.head)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Training samples: `features` [..., S, D] with `labels` [..., S], or a table [N, D] with `index` [..., S]."""
-
-    features: Array
-    labels: Array
-    index: Array | None = None
 
 
 DEFAULTS = TrainingSettings()
 
 
 def step(
-    state: PeerState,
+    state: StepState,
     received: Array | Pool,
     *,
     rule: Rule,
@@ -68,7 +60,7 @@ def step(
     iteration: int = 1,
     total: int = 1,
     settings: TrainingSettings = DEFAULTS,
-) -> tuple[PeerState, Decision]:
+) -> tuple[StepState, Decision]:
     """Integrate what was received, then train one mini-batch; the new head is what is shared.
 
     Where the rule consolidates, rows are brought to one level after integration, and training changes only rows of
@@ -76,7 +68,7 @@ def step(
 
     Parameters
     ----------
-    state : PeerState
+    state : StepState
         Before the iteration.
     received, mask, evaluation, claims
         As a rule takes them.
@@ -116,4 +108,4 @@ def step(
         consolidate=rule.consolidates,
         settings=settings,
     )
-    return PeerState(after, integrated, decision.state), decision
+    return StepState(after, integrated, decision.state), decision

@@ -22,7 +22,7 @@ import numpy as np
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.record import Iteration
-from bristle.peer.step import PeerState
+from bristle.peer.step import StepState
 from bristle.peer.store_files import (
     APPLICATION,
     VERSION,
@@ -39,7 +39,7 @@ from bristle.peer.store_files import (
     seal,
     told_if_damaged,
 )
-from bristle.wire.group import Grouping
+from bristle.wire.group import Group
 
 KEPT_DECISIONS = 500
 
@@ -65,7 +65,7 @@ class Saved:
     """The state after an iteration."""
 
     iteration: int
-    state: PeerState
+    state: StepState
 
 
 class PeerStore:
@@ -77,7 +77,7 @@ class PeerStore:
         The SQLite file; made where there is none.
     identity : str
         The key id of the peer it belongs to, in hexadecimal.
-    grouping : Grouping
+    group : Group
         The group it belongs to.
 
     Raises
@@ -89,9 +89,9 @@ class PeerStore:
         start goes on from what is whole.
     """
 
-    def __init__(self, path: Path, *, identity: str, grouping: Grouping) -> None:
+    def __init__(self, path: Path, *, identity: str, group: Group) -> None:
         self.path = path
-        self.grouping = grouping
+        self.group = group
         self._lock = threading.Lock()
         with told_if_damaged(path):
             log = look_at_log(path)
@@ -115,11 +115,11 @@ class PeerStore:
         check_whole(database)
         row = database.execute("SELECT identity, grouping, checksum FROM about").fetchone()
         if row is None:
-            about = identity, self.grouping.to_json()
+            about = identity, self.group.to_json()
             with self._transaction():
                 database.execute("INSERT INTO about VALUES (1, ?, ?, ?)", (*about, seal(*about)))
             return
-        if difference := self.grouping.difference(Grouping.from_json(row[1])):
+        if difference := self.group.difference(Group.from_json(row[1])):
             raise StoreError(f"{self.path} belongs to another group: {difference}; give this peer a folder of its own")
         if row[0] != identity:
             raise StoreError(
@@ -147,10 +147,10 @@ class PeerStore:
             if row is None:
                 return None
             iteration, steps, blob = checked(row, "the head")
-            classes, features = self.grouping.shape
+            classes, features = self.group.shape
         arrays = np.frombuffer(blob, dtype="<f4").astype(np.float32).reshape(4, classes, features)
         trained = HeadState(arrays[0], arrays[1], arrays[2], np.asarray(steps, dtype=np.int64))
-        return Saved(iteration, PeerState(trained, arrays[3]))
+        return Saved(iteration, StepState(trained, arrays[3]))
 
     def samples(self) -> tuple[Samples, Samples]:
         """Return all samples in the order of arrival: those for training, and those held out."""
@@ -160,7 +160,7 @@ class PeerStore:
             ).fetchall()
             for row in rows:
                 checked(row, "a sample")
-        return _unpacked(rows, False, self.grouping.features), _unpacked(rows, True, self.grouping.features)
+        return _unpacked(rows, False, self.group.features), _unpacked(rows, True, self.group.features)
 
     def add_samples(self, training: Samples, held_out: Samples) -> None:
         """Add samples; they are on the disk when this returns."""
@@ -173,7 +173,7 @@ class PeerStore:
     def save(
         self,
         iteration: int,
-        state: PeerState,
+        state: StepState,
         record: Iteration,
         *,
         counters: Mapping[str, int],

@@ -12,8 +12,9 @@ from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw, draw_many
 from bristle.attacks import Knowledge, View
 from bristle.learning.optimiser import HeadState
+from bristle.learning.samples import Samples
 from bristle.learning.training import train_step
-from bristle.peer.step import PeerState, Samples
+from bristle.peer.step import StepState
 from bristle.simulation.indexing import heard, replaced, rows_of
 from bristle.simulation.mailbox import Arrived
 from bristle.simulation.population import Population
@@ -147,7 +148,7 @@ class Adversary:
         heads, together = heard([scene.pool, sent], together, rows)
         return Pool(heads, from_numpy(together, like=like)), found
 
-    def observe(self, iteration: int, kept: HeadState, after: PeerState) -> None:
+    def observe(self, iteration: int, kept: HeadState, after: StepState) -> None:
         """See how the victims' training moved them in an iteration, in all rows: also those that it leaves alone then.
 
         `kept` is what they were before, as it is kept. A victim that did not act shows the step it would have taken.

@@ -9,7 +9,7 @@ import numpy as np
 from bristle._core import Array, namespace
 from bristle._core.arrays import from_numpy
 from bristle.learning.optimiser import HeadState
-from bristle.peer.step import PeerState
+from bristle.peer.step import StepState
 from bristle.rules import Decision
 from bristle.simulation.topology import Integers
 
@@ -64,8 +64,8 @@ def heard(pools: list[Array], index: Integers, rows: Integers | None) -> tuple[A
 
 
 def joined(
-    before: PeerState, rows: Integers | None, parts: Iterable[tuple[PeerState, Decision]], count: int, *, weigh: bool
-) -> tuple[PeerState, Decision]:
+    before: StepState, rows: Integers | None, parts: Iterable[tuple[StepState, Decision]], count: int, *, weigh: bool
+) -> tuple[StepState, Decision]:
     """Return the next state of all peers and one decision, from those of `count` parts of the peers `rows` (None: all).
 
     What is kept of a part is copied before the next one is made, so that its memory can be used again. The decision
@@ -90,7 +90,7 @@ def joined(
         replaced(old.second, rows, second.all()),
         replaced(old.steps, rows, steps.all()),
     )
-    state = PeerState(trained, replaced(before.previous, rows, previous.all()), memory)
+    state = StepState(trained, replaced(before.previous, rows, previous.all()), memory)
     return state, Decision(head=decided.all(), weights=weights.all if weigh else _not_kept, reasons=reasons.all())
 
 

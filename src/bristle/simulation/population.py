@@ -15,8 +15,8 @@ from bristle.backbones.backbone import Backbone
 from bristle.backbones.features import extract
 from bristle.data import Dataset, partitions
 from bristle.learning.metrics import Evaluation
+from bristle.learning.samples import Samples
 from bristle.learning.training import held_labels
-from bristle.peer.step import Samples
 from bristle.rules import Rule
 from bristle.simulation.indexing import rows_of
 from bristle.simulation.scenario import Scenario

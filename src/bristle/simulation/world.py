@@ -14,7 +14,8 @@ from bristle._core.rng import Stream, draw, draw_normals
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState
-from bristle.peer.step import PeerState, Samples, step
+from bristle.learning.samples import Samples
+from bristle.peer.step import StepState, step
 from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, Scene
 from bristle.simulation.indexing import SPARSE, joined, rows_of
@@ -83,7 +84,7 @@ class World:
         self.population = populate(scenario, data)
         self.head_shape = (classes, int(data.train.shape[1]))
         begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
-        self.state = PeerState.start(scenario.precision.narrowed(begun))
+        self.state = StepState.start(scenario.precision.narrowed(begun))
         self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         self._claims: Array | None = None
@@ -172,7 +173,7 @@ class World:
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]
 
-    def _step(self, scene: Scene, receivers: Integers) -> tuple[PeerState, Decision]:
+    def _step(self, scene: Scene, receivers: Integers) -> tuple[StepState, Decision]:
         scenario, iteration = self.scenario, scene.iteration
         rows = None if len(receivers) == scenario.peers else receivers
         received, mask = self.adversary.inbox(scene, rows)
@@ -205,11 +206,11 @@ class World:
                 f"{type(scenario.rule).__name__} remembers something, which works only while all peers act at once: "
                 "leave out asynchrony and receivers_at_once, or use a rule without memory"
             )
-        kept = PeerState(scenario.precision.narrowed(state.trained), state.previous, state.memory)
+        kept = StepState(scenario.precision.narrowed(state.trained), state.previous, state.memory)
         return kept, decision
 
-    def _widened(self, state: PeerState) -> PeerState:
-        return PeerState(self.scenario.precision.widened(state.trained), state.previous, state.memory)
+    def _widened(self, state: StepState) -> StepState:
+        return StepState(self.scenario.precision.widened(state.trained), state.previous, state.memory)
 
     def _draws(self, stream: Stream, peers: Integers, iteration: int, size: int) -> Array:
         # Draws are 32-bit like the features, so that every library sees the same numbers.
@@ -244,7 +245,7 @@ class World:
 
         kept = self.scenario.precision.kept
         trained = HeadState(of("head"), kept(of("first")), kept(of("second")), of("steps"))
-        self.state = PeerState(trained, of("previous"))
+        self.state = StepState(trained, of("previous"))
         self.bytes_sent = arrays["bytes_sent"]
         self.iteration = int(arrays["iteration"])
         slots = of("mailbox.slots") if "mailbox.slots" in arrays else trained.head
@@ -259,9 +260,9 @@ def _both(first: Booleans | None, second: Booleans | None) -> Booleans | None:
     return first & second
 
 
-def _taken(state: PeerState, rows: Integers | None) -> PeerState:
+def _taken(state: StepState, rows: Integers | None) -> StepState:
     trained = state.trained
     taken = HeadState(
         *(rows_of(values, rows) for values in (trained.head, trained.first, trained.second, trained.steps))
     )
-    return PeerState(taken, rows_of(state.previous, rows), state.memory)
+    return StepState(taken, rows_of(state.previous, rows), state.memory)

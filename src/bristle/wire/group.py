@@ -4,62 +4,12 @@ from __future__ import annotations
 
 import hmac
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import scrypt, sha256
 from typing import Any
 
 from bristle.wire.identity import KEY_ID_BYTES
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grouping:
-    """What heads of a group have in common: a store belongs to one of them for good.
-
-    Parameters
-    ----------
-    application : str
-        What the group calls itself.
-    backbone : str
-        Digest of the backbone.
-    classes : tuple of str
-        Names of the classes, in the order of the rows.
-    features : int
-        Columns of a head.
-    """
-
-    application: str
-    backbone: str
-    classes: tuple[str, ...]
-    features: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of a head."""
-        return len(self.classes), self.features
-
-    @classmethod
-    def from_json(cls, text: str) -> Grouping:
-        """Read what `to_json` wrote."""
-        fields: dict[str, Any] = json.loads(text)
-        return cls(**{**fields, "classes": tuple(fields["classes"])})
-
-    def to_json(self) -> str:
-        """Return the group as JSON."""
-        return json.dumps(asdict(self))
-
-    def difference(self, other: Grouping) -> str | None:
-        """Say in what another group differs; None where it is the same."""
-        for name, mine, theirs in (
-            ("application", self.application, other.application),
-            ("backbone", self.backbone[:16], other.backbone[:16]),
-            ("list of classes", ", ".join(self.classes), ", ".join(other.classes)),
-            ("number of features", self.features, other.features),
-        ):
-            if mine != theirs:
-                return f"its {name} is {theirs!r}, this peer's is {mine!r}"
-        return None
-
 
 GROUP_ID_BYTES = 20
 PROOF_BYTES = 16
@@ -123,6 +73,29 @@ class Group:
     def closed(self) -> bool:
         """Whether one must be let in."""
         return self.secret is not None or self.members is not None
+
+    @classmethod
+    def from_json(cls, text: str) -> Group:
+        """Return the group that `to_json` described, open to all."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**{**fields, "classes": tuple(fields["classes"])})
+
+    def to_json(self) -> str:
+        """Return what the group's heads have in common, as JSON: neither its secret nor its members."""
+        names = ("application", "backbone", "classes", "features")
+        return json.dumps({name: getattr(self, name) for name in names})
+
+    def difference(self, other: Group) -> str | None:
+        """Describe how the heads of another group differ; None where they fit this one."""
+        for name, mine, theirs in (
+            ("application", self.application, other.application),
+            ("backbone", self.backbone[:16], other.backbone[:16]),
+            ("list of classes", ", ".join(self.classes), ", ".join(other.classes)),
+            ("number of features", self.features, other.features),
+        ):
+            if mine != theirs:
+                return f"its {name} is {theirs!r}, this peer's is {mine!r}"
+        return None
 
     def admits(self, key_id: bytes) -> bool:
         """Tell whether the list of members, if there is one, names a key."""

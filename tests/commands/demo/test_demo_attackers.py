@@ -10,9 +10,9 @@ import pytest
 
 from bristle import attacks
 from bristle.commands.demo.worker import Attackers
+from bristle.learning.samples import Samples
 from bristle.p2p import Limits, Overlay
 from bristle.p2p.inbox import Received
-from bristle.peer.step import Samples
 from bristle.wire import Group, Identity
 
 GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=20)

@@ -21,17 +21,15 @@ from bristle.commands.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, d
 from bristle.commands.demo.events import Address, Command, Connected, Failed, Finished, Listening, Met, Step
 from bristle.commands.demo.relay import Relay
 from bristle.learning.optimiser import HeadState
-from bristle.learning.samples import Samples as Held
+from bristle.learning.samples import Samples
 from bristle.learning.training import train_step
 from bristle.p2p import Limits, Overlay
 from bristle.peer.pace import Pace
 from bristle.peer.record import Turn
-from bristle.peer.step import Samples
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import IDENTITY, STORE, make_private
 from bristle.simulation.population import Population, populate
 from bristle.wire import Group, Identity
-from bristle.wire.group import Grouping
 from bristle.wire.sizes import Encoding
 
 _BATCHES, _CRAFT = 0, 2
@@ -186,7 +184,7 @@ class _Worker:
         self.benign = [member for member in members if member < demo.peers]
         self.malicious = [member for member in members if member >= demo.peers]
         self.data = digits()
-        self.grouping = Grouping(
+        self.group = Group(
             application=APPLICATION,
             backbone=backbone().digest,
             classes=self.data.classes,
@@ -301,7 +299,7 @@ class _Worker:
         """Put a peer's samples into its store, split into those for training and for testing as in the simulator."""
         make_private(folder)
         identity = Identity.load_or_create(folder / IDENTITY)
-        store = PeerStore(folder / STORE, identity=identity.key_id.hex(), grouping=self.grouping)
+        store = PeerStore(folder / STORE, identity=identity.key_id.hex(), group=self.group)
         try:
             store.add_samples(_held(population.held, number), _held(population.held_out, number))
         finally:
@@ -321,17 +319,12 @@ class _Worker:
         self.pipe.send(step)
 
     def _attackers(self, population: Population) -> Attackers:
-        demo, theirs, grouping = self.demo, population.attackers_hold, self.grouping
+        demo, theirs = self.demo, population.attackers_hold
         assert theirs.index is not None
         rows = np.array(self.malicious) - demo.peers
         return Attackers(
             self.malicious,
-            group=Group(
-                application=grouping.application,
-                backbone=grouping.backbone,
-                classes=grouping.classes,
-                features=grouping.features,
-            ),
+            group=self.group,
             attack=attacks.create(demo.attack),
             samples=Samples(theirs.features, theirs.labels[rows], theirs.index[rows]),
             total=demo.iterations,
@@ -342,9 +335,9 @@ class _Worker:
         )
 
 
-def _held(samples: Samples, number: int) -> Held:
+def _held(samples: Samples, number: int) -> Samples:
     """Return the samples of one benign peer."""
     assert samples.index is not None
     labels, index = to_numpy(samples.labels[number]), to_numpy(samples.index[number])
     there = labels >= 0
-    return Held(to_numpy(samples.features)[index[there]], labels[there].astype(np.int64))
+    return Samples(to_numpy(samples.features)[index[there]], labels[there].astype(np.int64))

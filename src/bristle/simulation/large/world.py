@@ -14,8 +14,8 @@ from bristle._core import Array, namespace
 from bristle._core.rng import Stream
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState, paces
+from bristle.learning.samples import Samples
 from bristle.learning.training import Batch, head_step, mean_shift, trained_classes
-from bristle.peer.step import Samples
 from bristle.rules import Bristle, FedAvg, Local
 from bristle.rules.call import Task
 from bristle.simulation.large.device import draw_on_device, free_bytes, stream_key
