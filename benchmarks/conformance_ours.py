@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import conformance_cases as cases
+import repository  # noqa: F401
 from bristle import Context, Evaluation, rules
 from bristle.p2p import Overlay
 from bristle.rules.decision import Reason
@@ -19,7 +20,7 @@ from bristle.wire import Group, Identity
 from bristle.wire import messages as wire
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.messages import Address
-from manifests import manifest_of
+from tests.support.manifests import manifest_of
 
 GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=cases.FEATURES)
 PIECE = 1100

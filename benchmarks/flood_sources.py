@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+import repository  # noqa: F401
 from bristle.wire import Group, Identity, handshake, messages
 from bristle.wire.handshake import Caller, Cookie, Welcome
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.session import SEALED, Session
-from manifests import manifest_of
+from tests.support.manifests import manifest_of
 
 Address = tuple[str, int]
 TICK = 0.004

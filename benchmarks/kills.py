@@ -28,10 +28,11 @@ from statistics import median
 
 import numpy as np
 
+import repository  # noqa: F401
 from bristle.peer.status import Status
 from bristle.peer.store_files import ENDPOINT, STORE, TOKEN, log_of
-from fault_docs import replace_section
-from fault_peers import Fleet, PeerProcess, free_port, wait_until, write_digits
+from sections import replace_section
+from tests.support.fault_peers import Fleet, PeerProcess, free_port, wait_until, write_digits
 
 FEATURES, EACH = 800, 20
 LONGEST = 0.2

@@ -34,7 +34,7 @@ from bristle.learning.optimiser import HeadState
 from bristle.learning.training import mean_shift, train_step
 from bristle.peer.sharing import Sharing
 from bristle.simulation import FeatureData, Scenario, World
-from fault_docs import replace_section
+from sections import replace_section
 
 Floats = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float64]

@@ -28,14 +28,15 @@ from typing import Any
 
 import psutil
 
+import repository  # noqa: F401
 from bristle.commands.demo.relay import Impairment
 from bristle.peer.status import read_status
 from bristle.peer.store_files import STORE
-from fault_docs import replace_section
-from fault_lines import Lines
-from fault_peers import Fleet, PeerProcess, free_port, wait_until, write_digits
+from sections import replace_section
 from soak_attackers import Attack
 from soak_figures import draw, table
+from tests.support.fault_lines import Lines
+from tests.support.fault_peers import Fleet, PeerProcess, free_port, wait_until, write_digits
 
 Row = dict[str, Any]
 

@@ -6,6 +6,7 @@ import asyncio
 
 import numpy as np
 
+import repository  # noqa: F401
 from bristle import attacks
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
@@ -14,8 +15,8 @@ from bristle.data import load
 from bristle.learning.samples import Samples
 from bristle.p2p import Limits
 from bristle.wire import Group
-from fault_lines import Lines
-from fault_peers import APPLICATION
+from tests.support.fault_lines import Lines
+from tests.support.fault_peers import APPLICATION
 
 EACH = 10
 """Samples of every class that an attacker trains on."""

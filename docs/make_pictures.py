@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from browser import Browser
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.support.browser import Browser
 
 HERE = Path(__file__).parent
 WIDTH, HEIGHT = 1360, 1000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fault_nursery import Nursery
-from fault_peers import Fleet, environment, write_digits
+from tests.support.fault_nursery import Nursery
+from tests.support.fault_peers import Fleet, environment, write_digits
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from bristle.peer.status import read_status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import ENDPOINT, STORE, FolderLock, TryAgainError, is_running
 from bristle.wire.group import Group
-from fault_peers import Fleet, damage, fill, small_disk, wait_until
+from tests.support.fault_peers import Fleet, damage, fill, small_disk, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and mounts are Unix's")]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fault_lines import Lines
-from fault_peers import Fleet, PeerProcess, free_port, set_clock, wait_until, wrong_clock
+from tests.support.fault_lines import Lines
+from tests.support.fault_peers import Fleet, PeerProcess, free_port, set_clock, wait_until, wrong_clock
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are Unix's")]
 

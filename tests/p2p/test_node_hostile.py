@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import manifests
 from bristle.p2p import Limits
 from bristle.p2p.neighbour import Call, Link
 from bristle.p2p.node import Node
@@ -21,6 +20,7 @@ from bristle.wire import messages as wire
 from bristle.wire.manifest import Manifest, encode_manifest
 from bristle.wire.messages import Peers, Piece, SignedManifest
 from bristle.wire.sizes import piece_bytes
+from tests.support import manifests
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, VirtualNetwork

@@ -11,7 +11,7 @@ import pytest
 from bristle.report.live_page import recorded_page
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot
 from bristle.rules.decision import Reason
-from browser import ABSENT, Browser, chromium
+from tests.support.browser import ABSENT, Browser, chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium() is None, reason=ABSENT)]
 

@@ -18,7 +18,7 @@ from bristle.wire.handshake import Caller, Cookie, Welcome
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.messages import Address
 from bristle.wire.session import SEALED, Session
-from manifests import manifest_of
+from tests.support.manifests import manifest_of
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork

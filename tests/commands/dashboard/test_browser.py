@@ -20,7 +20,7 @@ from bristle.commands.dashboard import Feed, Server
 from bristle.commands.dashboard.simulate import SimulationBoard
 from bristle.report.snapshot import RunState
 from bristle.simulation import FeatureData, Scenario, Watch, run
-from browser import ABSENT, Browser, chromium
+from tests.support.browser import ABSENT, Browser, chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(chromium() is None, reason=ABSENT)]
 

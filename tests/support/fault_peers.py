@@ -23,8 +23,8 @@ from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.status import Status, read_status
 from bristle.peer.store_files import STORE, log_of
-from fault_lines import LONG
-from fault_nursery import Nursery
+from tests.support.fault_lines import LONG
+from tests.support.fault_nursery import Nursery
 
 Found = TypeVar("Found")
 APPLICATION = "faults"

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-_STATEMENT = "from fault_nursery import serve; serve()"
+_STATEMENT = "from tests.support.fault_nursery import serve; serve()"
 
 
 class Nursery:
@@ -30,8 +30,8 @@ class Nursery:
 
     def __init__(self, *, environment: Mapping[str, str]) -> None:
         self.environment = environment
-        here = str(Path(__file__).parent)
-        paths = os.pathsep.join([here, *filter(None, [environment.get("PYTHONPATH", "")])])
+        root = str(Path(__file__).parents[2])
+        paths = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH", "")])])
         self._process = subprocess.Popen(
             [sys.executable, "-c", _STATEMENT],
             stdin=subprocess.PIPE,
