@@ -68,7 +68,8 @@ def found() -> Iterator[tuple[str, Any]]:
 
 def made(name: str) -> Any:
     """Return a rule or a step with its defaults, or with the options that it needs to have an effect here."""
-    return rules.create(name, **OPTIONS.get(name, {}))
+    is_step = name in rules.steps() and hasattr(rules, "create_step")  # Earlier versions have one function for both.
+    return (rules.create_step if is_step else rules.create)(name, **OPTIONS.get(name, {}))
 
 
 def ordinary(name: str, scenario: Scenario, data: FeatureData) -> Iterator[tuple[str, str]]:

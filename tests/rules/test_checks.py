@@ -113,12 +113,12 @@ def test_a_pools_index_may_be_of_any_integer_type(kind: Any) -> None:
 
 @pytest.mark.parametrize("name", rules.names())
 def test_a_batch_of_nobody_is_answered_with_nothing(name: str) -> None:
-    decision = rules.create(name)(np.zeros((0, 3, 4)), np.zeros((0, 5, 3, 4)), context=Context(state="kept"))
+    decision = rules.create(name)(np.zeros((0, 3, 4)), np.zeros((0, 5, 3, 4)), context=Context(iteration=3))
     assert decision.head.shape == (0, 3, 4)
     assert decision.weights.shape == (0, 5, 3)
     assert decision.reasons.shape == (0, 5)
     assert decision.head.dtype == decision.weights.dtype == np.float64
-    assert decision.state == "kept"
+    assert decision.state is None
 
 
 def test_a_decision_in_words() -> None:

@@ -204,7 +204,7 @@ def test_callers_mistakes_are_named() -> None:
             rules.Bristle()(x[0], x[1:], **options)
     for field in ("iteration", "total"):
         with pytest.raises(ValueError, match=f"{field} must be a whole number of at least 1"):
-            Context(**{field: 0})
+            Context(**{field: 0})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nu must be a number above"):
         rules.GeometricMedian(nu=1e-40)
 

@@ -256,15 +256,15 @@ def test_torch_worlds_are_the_same(attack: str, asynchrony: Asynchrony) -> None:
     np.testing.assert_allclose(one.heads, to_numpy(other.heads), atol=1e-4)
 
 
-def test_a_rule_with_memory_is_refused_where_peers_act_apart() -> None:
+def test_what_is_remembered_must_be_in_the_initial_state_where_peers_act_apart() -> None:
     class Remembers(rules.FedAvg):
         def __call__(self, own: Any, received: Any, **given: Any) -> rules.Decision:
             found = super().__call__(own, received, **given)
-            found.state = "something"
+            found.state = {"something": own}
             return found
 
     World(Scenario(peers=3, classes_per_peer=3, rule=Remembers()), made_up()).advance()
-    with pytest.raises(ValueError, match="Remembers remembers"):
+    with pytest.raises(ValueError, match="initial_state must name all"):
         World(Scenario(peers=3, classes_per_peer=3, rule=Remembers(), receivers_at_once=2), made_up()).advance()
 
 

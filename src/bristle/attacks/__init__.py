@@ -4,6 +4,7 @@ Every attack has the same call: `attack(view, rng=)` returns heads [..., K, C, D
 each victim; `attack.labels(y)` returns the labels that they train on.
 """
 
+from bristle._core import Array, namespace
 from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.base import Attack, required
 from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
@@ -17,6 +18,7 @@ from bristle.attacks.view import Knowledge, View
 __all__ = [
     "ALittleIsEnough",
     "AdditiveNoise",
+    "Array",
     "Attack",
     "ClaimLiar",
     "Dissensus",
@@ -45,5 +47,6 @@ __all__ = [
     "View",
     "create",
     "names",
+    "namespace",
     "required",
 ]

@@ -102,7 +102,8 @@ class Learner:
         self.training = training
         self.iteration = iteration
         shape = (samples.classes, samples.features)
-        self.state = state or StepState.start(HeadState.zeros(shape, like=np.zeros((), dtype=np.float32)))
+        begun = StepState.start(HeadState.zeros(shape, like=np.zeros((), dtype=np.float32)), rule)
+        self.state = begun if state is None else _with_memory_of(state, begun)
 
     @property
     def head(self) -> Floats:
@@ -147,6 +148,15 @@ class Learner:
         nothing = np.zeros(self.samples.classes, dtype=np.bool)
         claims = [nothing if message.claims is None else message.claims for message in messages]
         return np.stack(claims) if claims else np.zeros((0, self.samples.classes), dtype=np.bool)
+
+
+def _with_memory_of(state: StepState, begun: StepState) -> StepState:
+    """Return a saved state; its memory begins anew where it was kept by a rule that remembers something else."""
+    forms = [
+        None if memory is None else {name: (values.shape, values.dtype) for name, values in memory.items()}
+        for memory in (state.memory, begun.memory)
+    ]
+    return state if forms[0] == forms[1] else StepState(state.trained, state.previous, begun.memory)
 
 
 def _number(sender: bytes) -> int:

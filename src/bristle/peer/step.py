@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bristle._core import Array, Pool
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples
 from bristle.learning.training import mean_shift, train_step
-from bristle.rules import Context, Decision, Rule
+from bristle.rules import Context, Decision, Rule, State
 
 
 @dataclass(frozen=True)
@@ -23,13 +22,13 @@ class StepState:
         The head that is used and shared, and the optimiser's moments.
     previous : array [..., C, D]
         The head before its latest training.
-    memory : object
-        What the rule wants to remember.
+    memory : mapping of arrays [..., *], optional
+        What the rule remembers.
     """
 
     trained: HeadState
     previous: Array
-    memory: Any = None
+    memory: State | None = None
 
     @property
     def head(self) -> Array:
@@ -37,9 +36,9 @@ class StepState:
         return self.trained.head
 
     @classmethod
-    def start(cls, trained: HeadState) -> StepState:
-        """Return the state before the first iteration."""
-        return cls(trained, trained.head)
+    def start(cls, trained: HeadState, rule: Rule | None = None) -> StepState:
+        """Return the state before the first iteration; without a rule there is nothing to remember."""
+        return cls(trained, trained.head, None if rule is None else rule.initial_state(trained.head))
 
 
 DEFAULTS = TrainingSettings()

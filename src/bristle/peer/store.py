@@ -8,6 +8,7 @@ the file. Every row has a checksum: SQLite has none.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -16,8 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
@@ -43,6 +46,10 @@ from bristle.wire.group import Group
 
 KEPT_DECISIONS = 500
 
+# What the rule remembers; stores of earlier versions lack it.
+_MEMORY = """CREATE TABLE IF NOT EXISTS memory (
+    name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL, checksum INTEGER NOT NULL);"""
+
 _SCHEMA = f"""
 CREATE TABLE about (
     id INTEGER PRIMARY KEY CHECK (id = 1), identity TEXT NOT NULL, grouping TEXT NOT NULL, checksum INTEGER NOT NULL);
@@ -55,6 +62,7 @@ CREATE TABLE samples (
 CREATE TABLE decisions (iteration INTEGER PRIMARY KEY, record TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE spending (period INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL);
+{_MEMORY}
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
@@ -112,6 +120,7 @@ class PeerStore:
             # executescript commits by itself; the tables come in one transaction or not at all.
             database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         check_version(database, self.path)
+        database.execute(_MEMORY)
         check_whole(database)
         row = database.execute("SELECT identity, grouping, checksum FROM about").fetchone()
         if row is None:
@@ -148,9 +157,11 @@ class PeerStore:
                 return None
             iteration, steps, blob = checked(row, "the head")
             classes, features = self.group.shape
+            kept = self._connection.execute("SELECT name, dtype, shape, data, checksum FROM memory").fetchall()
+            memory = dict(_remembered(*checked(one, "the rule's memory")) for one in kept)
         arrays = np.frombuffer(blob, dtype="<f4").astype(np.float32).reshape(4, classes, features)
         trained = HeadState(arrays[0], arrays[1], arrays[2], np.asarray(steps, dtype=np.int64))
-        return Saved(iteration, StepState(trained, arrays[3]))
+        return Saved(iteration, StepState(trained, arrays[3], memory or None))
 
     def samples(self) -> tuple[Samples, Samples]:
         """Return all samples in the order of arrival: those for training, and those held out."""
@@ -179,13 +190,17 @@ class PeerStore:
         counters: Mapping[str, int],
         spending: Mapping[int, int],
     ) -> None:
-        """Keep the state after an iteration, with what is told about it. What the rule remembers is not kept."""
+        """Keep the state after an iteration, its record, and what the rule remembers."""
         trained = state.trained
         arrays = np.stack([trained.head, trained.first, trained.second, state.previous])
         kept = iteration, int(trained.steps), np.ascontiguousarray(arrays, dtype="<f4").tobytes()
         told = iteration, record.to_json()
+        rows = [_memory_row(name, values) for name, values in (state.memory or {}).items()]
+        memory = [(*row, seal(*row)) for row in rows]
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)", (*kept, seal(*kept)))
+            self._connection.execute("DELETE FROM memory")
+            self._connection.executemany("INSERT INTO memory VALUES (?, ?, ?, ?, ?)", memory)
             self._connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?)", (*told, seal(*told)))
             self._connection.execute("DELETE FROM decisions WHERE iteration <= ?", (iteration - KEPT_DECISIONS,))
             self._keep(counters, spending)
@@ -258,6 +273,15 @@ def read_decisions(database: sqlite3.Connection, last: int) -> list[Iteration]:
     """Return the last records of an open store, oldest first."""
     rows = database.execute("SELECT record FROM decisions ORDER BY iteration DESC LIMIT ?", (last,)).fetchall()
     return [Iteration.from_json(record) for (record,) in reversed(rows)]
+
+
+def _memory_row(name: str, values: npt.NDArray[Any]) -> tuple[str, str, str, bytes]:
+    array = np.asarray(values, order="C")
+    return name, array.dtype.str, json.dumps(array.shape), array.tobytes()
+
+
+def _remembered(name: str, dtype: str, shape: str, data: bytes) -> tuple[str, npt.NDArray[Any]]:
+    return name, np.frombuffer(data, dtype=np.dtype(dtype)).reshape(json.loads(shape)).copy()
 
 
 def _packed(samples: Samples, held_out: bool) -> Iterator[tuple[int, int, bytes, int]]:

@@ -3,11 +3,12 @@
 Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
 """
 
+from bristle._core import Array, namespace
 from bristle.rules.averaging import Balance, FedAvg, Local, NearestNeighbourAveraging
 from bristle.rules.base import Rule, Verdict, combination, kept_or, stay
 from bristle.rules.bristle import Bristle, Integrator, Prioritiser
 from bristle.rules.bristle_plus import BristlePlus, PlusIntegrator
-from bristle.rules.call import Context, Task, stack
+from bristle.rules.call import Context, State, Task, stack
 from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.decision import Decision, Reason
@@ -19,6 +20,7 @@ from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Ste
 from bristle.rules.tested import FLTrust, Mozi, learns_alone
 
 __all__ = [
+    "Array",
     "Balance",
     "Bristle",
     "BristlePlus",
@@ -47,6 +49,7 @@ __all__ = [
     "Reason",
     "Rule",
     "SelfCenteredClipping",
+    "State",
     "Step",
     "Task",
     "TrimmedMean",
@@ -58,6 +61,7 @@ __all__ = [
     "kept_or",
     "learns_alone",
     "names",
+    "namespace",
     "stack",
     "stay",
     "steps",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bristle._core import Array, Pool, spread
+from bristle._core import Array, Pool, namespace, spread
 from bristle.learning.metrics import Evaluation
-from bristle.rules.call import Call, Context, Part, Task
+from bristle.rules.call import Call, Context, Part, State, Task
 from bristle.rules.candidate_sampling import Draw
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
@@ -28,6 +28,8 @@ class Verdict:
     reasons: Array
     stays: Array | None = None
     """For which receivers [B] the rule could not do its work and kept the own head; None: for none."""
+    state: State | None = None
+    """What the rule remembers from now on, arrays [B, ...] as in `task.state`; None: what it remembered before."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Rule(ABC):
     A rule is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
     To write one, subclass, and implement `decide` for receivers that all hold the same number of usable
     models; masks, refusals, batches, pools and checks are dealt with before `decide` is called.
+    A rule that remembers something from call to call also implements `initial_state`.
     """
 
     @property
@@ -115,22 +118,49 @@ class Rule(ABC):
             measure=self.measures,
             draw=Draw(rng, self.looks_at) if self.samples else None,
         )
-        return self._answer(call, context)
+        return self._answer(call)
 
-    def _answer(self, call: Call, context: Context | None) -> Decision:
+    def initial_state(self, own: Array) -> State | None:
+        """Return what the rule remembers before its first call, for own heads [..., C, D]; None: it has no memory.
+
+        Arrays by name, each [..., *] with the axes of the receivers first. `decide` finds them in `task.state` as
+        [B, *] and may put new ones of the same shape and type into `Verdict.state`. Peers and simulated worlds carry
+        them from iteration to iteration, and stores and checkpoints keep them.
+        """
+        return None
+
+    def _answer(self, call: Call) -> Decision:
+        xp = namespace(call.own)
+        initial = self.initial_state(xp.reshape(call.own, (-1, *call.head_shape)))
+        if initial is None:
+            call.task = replace(call.task, state=None)
+        else:
+            call.task = replace(call.task, state=self._checked_state(call.task.state or initial, initial))
         if not call.own.shape[0]:
-            return call.nobody(None if context is None else context.state)
+            return call.nobody()
         parts = [(part, self._verdict(part.inbox, part.task)) for part in call.parts()]
         return Decision(
             head=call.restore([verdict.head for _, verdict in parts], call.head_shape),
             weights=lambda: call.restore([_weights(part, verdict) for part, verdict in parts]),
             reasons=call.restore([_reasons(part, verdict) for part, verdict in parts]),
-            state=None if context is None else context.state,
+            state=None if initial is None else call.restore_state([self._next_state(*each) for each in parts]),
         )
 
     @abstractmethod
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Answer for receivers that each hold at least one usable model."""
+
+    def _next_state(self, part: Part, verdict: Verdict) -> State:
+        before = part.task.state
+        assert before is not None
+        return before if verdict.state is None else self._checked_state(verdict.state, before)
+
+    def _checked_state(self, found: State, expected: State) -> State:
+        """Return what is to be remembered, if it has the names, shapes and types that it should have."""
+        forms = [{name: (tuple(v.shape), v.dtype) for name, v in state.items()} for state in (found, expected)]
+        if forms[0] != forms[1]:
+            raise ValueError(f"{type(self).__name__} remembers {forms[1]}; a state of {forms[0]} is none of its")
+        return found
 
     def _verdict(self, inbox: Inbox, task: Task) -> Verdict:
         verdict = self.decide(inbox, task) if inbox.received else stay(inbox, Reason.ABSENT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,6 +21,7 @@ from bristle.rules.checks import (
     check_array,
     check_evaluation,
     check_floats,
+    check_like,
     check_mask,
     check_pool,
     check_previous,
@@ -32,6 +33,9 @@ from bristle.rules.checks import (
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
+
+State = Mapping[str, Array]
+"""What a rule remembers from one call to the next: arrays by name, receivers first [..., *]."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +50,15 @@ class Context:
         The own head before its latest training; `own - previous` is the own update.
     senders : integer array [..., M], optional
         Who sent each model, the same number for the same sender in every call.
-    state : object
-        What the rule's previous decision returned as its state.
+    state : mapping of arrays [..., *], optional
+        What the rule's previous decision returned as its state; None where it begins.
     """
 
     iteration: int = 1
     total: int = 1
     previous: Array | None = None
     senders: Array | None = None
-    state: Any = None
+    state: State | None = None
 
     def __post_init__(self) -> None:
         check_count("iteration", self.iteration, least=1)
@@ -75,6 +79,7 @@ class Task:
     draws: Array | None
     iteration: int
     total: int
+    state: State | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,11 @@ class Call:
             whole = xp.take(whole, self._undo, axis=0)
         return reshape(xp, whole, (*self.batch, *(whole.shape[1:] if shape is None else shape)))
 
-    def nobody(self, state: Any) -> Decision:
+    def restore_state(self, parts: list[State]) -> State:
+        """Put together what a rule remembers of the receivers of each part."""
+        return {name: self.restore([state[name] for state in parts]) for name in parts[0]}
+
+    def nobody(self) -> Decision:
         """Return the decision of a batch without receivers."""
         xp, like = namespace(self.own), {"device": self.own.device}
         classes = self.head_shape[0]
@@ -187,7 +196,7 @@ class Call:
             head=xp.zeros((*self.batch, *self.head_shape), dtype=self.own.dtype, **like),
             weights=lambda: xp.zeros((*self.models_shape, classes), dtype=self.own.dtype, **like),
             reasons=xp.zeros(self.models_shape, dtype=xp.int8, **like),
-            state=state,
+            state=None if self.task.state is None else self.restore_state([self.task.state]),
         )
 
     def _blocks(self, rows: Array | None, count: int) -> Iterator[Part]:
@@ -236,6 +245,7 @@ class Call:
             draws=models_of(self.task.draws),
             iteration=self.task.iteration,
             total=self.task.total,
+            state=None if self.task.state is None else {k: members(v) for k, v in self.task.state.items()},
         )
         return Part(inbox, task, order, usable, members(self.refusals))
 
@@ -285,7 +295,19 @@ def _task(
         draws=draws,
         iteration=context.iteration,
         total=context.total,
+        state=None if context.state is None else _flat_state(xp, context.state, own, batch),
     )
+
+
+def _flat_state(xp: Any, state: State, own: Array, batch: tuple[int, ...]) -> State:
+    """Check what a rule remembers, and flatten its batch axes to one."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"context.state must be a mapping of arrays, not {type(state).__name__}")
+    for name, values in state.items():
+        found = tuple(check_like(f"context.state[{name!r}]", values, own).shape)
+        if found[: len(batch)] != batch:
+            raise ValueError(f"context.state[{name!r}] must have shape {(*batch, '...')}, not {found}")
+    return {name: xp.reshape(values, (prod(batch), *values.shape[len(batch) :])) for name, values in state.items()}
 
 
 def stack(own: Array, heads: Sequence[object]) -> tuple[Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -77,11 +77,13 @@ class Decision:
         Computed when first asked for, from the arrays of the call: ask before you write into those.
     reasons : integer array [..., M]
         A `Reason` code per received model.
-    state : object
-        What a rule with history wants back in the next call's `Context`; None for all others.
+    state : mapping of arrays [..., *] or None
+        What a rule with memory wants back in the next call's `Context`; None for all others.
     """
 
-    def __init__(self, *, head: Array, weights: Callable[[], Array], reasons: Array, state: Any = None) -> None:
+    def __init__(
+        self, *, head: Array, weights: Callable[[], Array], reasons: Array, state: Mapping[str, Array] | None = None
+    ) -> None:
         self.head = head
         self.reasons = reasons
         self.state = state

@@ -12,7 +12,7 @@ from bristle._core import Array, Pool, argsort, take_rows
 from bristle._core.linear_algebra import Pull, pull_in
 from bristle._core.validation import check_count, check_positive
 from bristle.rules.base import Rule, Verdict, kept_or, stay
-from bristle.rules.call import Call, Task
+from bristle.rules.call import Call, State, Task
 from bristle.rules.candidate_sampling import Draw
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
@@ -224,6 +224,10 @@ class Chain(Rule):
         most = max(self.rule.measures, *(step.measures for step in self.steps))
         return Measure.NORMS if most is Measure.MEAN else most  # The mean of the mixtures is none of the models.
 
+    def initial_state(self, own: Array) -> State | None:
+        """Return what the rule remembers before its first call; steps have no memory."""
+        return self.rule.initial_state(own)
+
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Apply the steps in turn, then the rule, and trace its answer back to the models received."""
         if not self.steps:
@@ -240,6 +244,7 @@ class Chain(Rule):
             verdict.head,
             lambda: xp.matrix_transpose(total) @ verdict.weights(),
             _traced_back(xp, total, verdict),
+            state=verdict.state,
         )
         return answer if verdict.stays is None else _without_mixing(received, answer, verdict)
 
@@ -264,6 +269,7 @@ def _without_mixing(received: Inbox, answer: Verdict, verdict: Verdict) -> Verdi
         lambda: xp.where(stays[:, None, None], plain.weights(), answer.weights()),
         xp.where(stays[:, None], xp.broadcast_to(why, answer.reasons.shape), answer.reasons),
         stays,
+        verdict.state,
     )
 
 

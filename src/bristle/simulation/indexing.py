@@ -73,14 +73,21 @@ def joined(
     """
     total = int(before.head.shape[0]) if rows is None else len(rows)
     head, first, second, steps, previous, decided, reasons, weights = (_Rows(total, count) for _ in range(8))
-    memory = before.memory
+    memory = {name: _Rows(total, count) for name in before.memory or {}}
     for state, decision in parts:
         if count == 1 and rows is None:
             return state, decision
-        trained, memory = state.trained, state.memory
+        trained = state.trained
         kept = (head, trained.head), (first, trained.first), (second, trained.second), (steps, trained.steps)
         for some, values in (*kept, (previous, state.previous), (decided, decision.head), (reasons, decision.reasons)):
             some.add(values)
+        if set(state.memory or {}) != set(memory):
+            raise ValueError(
+                f"the rule remembers {sorted(state.memory or {})}, but its initial_state has {sorted(memory)}: "
+                "where peers act in parts, initial_state must name all that is remembered"
+            )
+        for name, values in (state.memory or {}).items():
+            memory[name].add(values)
         if weigh:
             weights.add(decision.weights)
     old = before.trained
@@ -90,7 +97,10 @@ def joined(
         replaced(old.second, rows, second.all()),
         replaced(old.steps, rows, steps.all()),
     )
-    state = StepState(trained, replaced(before.previous, rows, previous.all()), memory)
+    remembered = before.memory and {
+        name: replaced(values, rows, memory[name].all()) for name, values in before.memory.items()
+    }
+    state = StepState(trained, replaced(before.previous, rows, previous.all()), remembered)
     return state, Decision(head=decided.all(), weights=weights.all if weigh else _not_kept, reasons=reasons.all())
 
 

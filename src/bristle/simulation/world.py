@@ -84,7 +84,7 @@ class World:
         self.population = populate(scenario, data)
         self.head_shape = (classes, int(data.train.shape[1]))
         begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
-        self.state = StepState.start(scenario.precision.narrowed(begun))
+        self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
         self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         self._claims: Array | None = None
@@ -201,11 +201,6 @@ class World:
             total=scenario.iterations,
             settings=scenario.training,
         )
-        if rows is not None and state.memory is not None:
-            raise ValueError(
-                f"{type(scenario.rule).__name__} remembers something, which works only while all peers act at once: "
-                "leave out asynchrony and receivers_at_once, or use a rule without memory"
-            )
         kept = StepState(scenario.precision.narrowed(state.trained), state.previous, state.memory)
         return kept, decision
 
@@ -219,8 +214,6 @@ class World:
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all that changes from one iteration to the next, by name."""
-        if self.state.memory is not None:
-            raise ValueError(f"{type(self.scenario.rule).__name__} remembers something that a checkpoint cannot keep")
         trained, precision = self.state.trained, self.scenario.precision
         found = {
             "head": trained.head,
@@ -232,6 +225,7 @@ class World:
             "iteration": np.array(self.iteration),
             **{f"mailbox.{name}": values for name, values in self.mailbox.state().items()},
             **{f"adversary.{name}": values for name, values in self.adversary.state().items()},
+            **{f"memory.{name}": values for name, values in (self.state.memory or {}).items()},
         }
         if self.mailbox.depth == 1 and self.scenario.sharing.plain:
             del found["mailbox.slots"]  # They are the heads.
@@ -245,7 +239,8 @@ class World:
 
         kept = self.scenario.precision.kept
         trained = HeadState(of("head"), kept(of("first")), kept(of("second")), of("steps"))
-        self.state = StepState(trained, of("previous"))
+        memory = {name.removeprefix("memory."): of(name) for name in arrays if name.startswith("memory.")}
+        self.state = StepState(trained, of("previous"), memory or None)
         self.bytes_sent = arrays["bytes_sent"]
         self.iteration = int(arrays["iteration"])
         slots = of("mailbox.slots") if "mailbox.slots" in arrays else trained.head
@@ -265,4 +260,5 @@ def _taken(state: StepState, rows: Integers | None) -> StepState:
     taken = HeadState(
         *(rows_of(values, rows) for values in (trained.head, trained.first, trained.second, trained.steps))
     )
-    return StepState(taken, rows_of(state.previous, rows), state.memory)
+    memory = state.memory and {name: rows_of(values, rows) for name, values in state.memory.items()}
+    return StepState(taken, rows_of(state.previous, rows), memory)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
 from bristle.learning.metrics import Evaluation
-from bristle.rules import Context, Decision, Reason, Rule
+from bristle.rules import Context, Decision, Reason, Rule, State
 
 
 def expect(holds: object, complaint: str) -> None:
@@ -38,8 +38,9 @@ class Scene:
     previous: Array
     draws: Array
     claims: Array
+    senders: Array
 
-    def call(self, rule: Rule, received: Any = None) -> Decision:
+    def call(self, rule: Rule, received: Any = None, state: State | None = None) -> Decision:
         """Call the rule with everything that a rule may be given."""
         return rule(
             self.own,
@@ -47,7 +48,7 @@ class Scene:
             mask=self.mask,
             evaluation=Evaluation(self.features, self.labels),
             claims=self.claims,
-            context=Context(iteration=3, total=10, previous=self.previous),
+            context=Context(iteration=3, total=10, previous=self.previous, senders=self.senders, state=state),
             rng=self.draws,
         )
 
@@ -63,6 +64,7 @@ class Scene:
             received=self.received[:, index],
             draws=self.draws[:, index],
             claims=self.claims[:, index],
+            senders=self.senders[:, index],
             mask=mask,
         )
 
@@ -77,7 +79,8 @@ def check_rule(rule: Rule, *, seed: int = 0) -> None:
     Deterministic; batched equals looped; a pool equals an array; the order of senders changes nothing; absent,
     non-finite and huge models change nothing and carry a reason; no models, one model and too few models leave a
     finite head; weights are shares; inputs stay as they are; NumPy equals torch and the strict array API where
-    installed; a caller's mistake is a ValueError; a rule told to expect f attackers holds against f.
+    installed; a caller's mistake is a ValueError; memory is kept per receiver and changes nothing but by the state that
+    is passed; a rule that expects f attackers holds against f.
     """
     rng = np.random.default_rng(seed)
     scene = _scene(rng, models=max(12, 4 * _expected_attackers(rule) + 6))
@@ -92,6 +95,7 @@ def check_rule(rule: Rule, *, seed: int = 0) -> None:
     _check_libraries(rule, scene, answer)
     _check_small_numbers(rule, scene, answer)
     _check_nobody(rule, scene)
+    _check_memory(rule, scene)
     _check_breakdown(rule, rng)
 
 
@@ -114,6 +118,7 @@ def _scene(rng: np.random.Generator, *, models: int) -> Scene:
         previous=own - 0.3 * rng.standard_normal(own.shape),
         draws=rng.random((RECEIVERS, models)),
         claims=rng.random((RECEIVERS, models, CLASSES)) < 0.5,
+        senders=np.argsort(rng.random((RECEIVERS, models)), axis=1) + 100,
     )
 
 
@@ -287,6 +292,26 @@ def _check_nobody(rule: Rule, scene: Scene) -> None:
     models = scene.draws.shape[1]
     expected = ((0, CLASSES, FEATURES), (0, models, CLASSES), (0, models))
     expect(shapes == expected, f"a batch of no receivers gives shapes {shapes}, not {expected}")
+
+
+def _check_memory(rule: Rule, scene: Scene) -> None:
+    """With what it remembers handed back, a batch equals its receivers alone; without, the rule begins anew."""
+    first = scene.call(rule)
+    if first.state is None:
+        return
+    second = scene.call(rule, state=first.state)
+    expect(second.state is not None, "the rule forgets everything in its second call")
+    for name, values in first.state.items():
+        expect(values.shape[0] == RECEIVERS, f"state {name!r} has shape {values.shape}, not receivers first")
+    for i in range(RECEIVERS):
+        mine = {name: values[i, ...] for name, values in first.state.items()}
+        alone = scene.receiver(i).call(rule, state=mine)
+        expected = (second.head[i], second.weights[i], second.reasons[i])
+        _assert_same(alone, expected, "one receiver with memory differs from a batch")
+        for name, values in (alone.state or {}).items():
+            same = np.allclose(values, (second.state or {})[name][i], rtol=0, atol=TOLERANCE)
+            expect(same, f"one receiver remembers another {name!r} than in a batch")
+    _assert_same(scene.call(rule), _parts(first), "the rule remembers something that is not in its state")
 
 
 def _check_breakdown(rule: Rule, rng: np.random.Generator) -> None:
