@@ -25,10 +25,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bristle import attacks, rules
 from bristle._core import Pool
-from bristle.backbones.backbone import bundled
+from bristle.backbones import bundled
 from bristle.data import Dataset, mnist
-from bristle.learning.baselines import accuracy_on, train_oracle
-from bristle.learning.metrics import Evaluation, f1_scores, predict
+from bristle.learning import Evaluation, accuracy_on, f1_scores, predict, train_oracle
 from bristle.report.figure import ELSEWHERE, SETTINGS
 from bristle.report.style import DARK_OF, GRID, INK, MUTED, PAPER, REFERENCES, RULES, Style
 from bristle.rules import Bristle, Decision, Prioritiser

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import Pace, Peer
-from bristle.backbones.backbone import CallableBackbone
+from bristle.backbones import CallableBackbone
 
 SHAPES = ("circle", "square", "triangle", "cross", "bar", "frame")
 SIDE, CELLS, ORIENTATIONS = 24, 6, 8

@@ -33,7 +33,7 @@ WITH_MEMBERS = {
 
 PACKAGES = (
     "bristle", "bristle.rules", "bristle.attacks", "bristle.data", "bristle.data.partitions", "bristle.simulation",
-    "bristle.learning", "bristle.testing", "bristle.report",
+    "bristle.learning", "bristle.backbones", "bristle.testing", "bristle.report",
 )  # fmt: skip
 
 

@@ -10,8 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from bristle.backbones.backbone import CallableBackbone, OnnxBackbone, bundled
-from bristle.backbones.export import export_classifier
+from bristle.backbones import CallableBackbone, OnnxBackbone, bundled, export_classifier
 
 DIGITS = [f"digit {number}" for number in range(10)]
 

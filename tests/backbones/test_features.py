@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.backbones.backbone import CallableBackbone
+from bristle.backbones import CallableBackbone
 from bristle.backbones.features import array_digest, cache_folder, extract
 
 X = np.random.default_rng(0).integers(0, 256, (11, 4, 5), dtype=np.uint8)

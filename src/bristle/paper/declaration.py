@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from bristle.learning.optimiser import TrainingSettings
+from bristle.learning import TrainingSettings
 from bristle.rules.registry import RULES
 
 Kind = Literal["world", "oracle", "speed", "distances", "regular"]

@@ -11,7 +11,7 @@ import torch
 
 from bristle._core.rng import Stream, draw
 from bristle.data import mnist
-from bristle.learning.optimiser import HeadState
+from bristle.learning import HeadState
 from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
 from bristle.rules import Context
 from bristle.simulation import FeatureData, Scenario

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import bristle
 from bristle._core.files import write_atomically
 from bristle._core.registry import did_you_mean
-from bristle.backbones.backbone import Backbone, bundled
+from bristle.backbones import Backbone, bundled
 from bristle.paper import Contender, Size, Store, Task, Wanted, entries, figures
 from bristle.paper import rows as rows_of
 from bristle.paper import tasks as tasks_of

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.learning.baselines import accuracy_on, train_oracle
-from bristle.learning.metrics import Evaluation
-from bristle.learning.samples import Samples
+from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
 from bristle.paper.declaration import Task
 from bristle.paper.plan import CONNECTED
 from bristle.peer.step import StepState, step

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones import OnnxBackbone
 from bristle.backbones.pretrain.network import ImageKind, Network, channels_first, to_onnx
 
 

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones import OnnxBackbone
 from bristle.backbones.pretrain import About, Pretrained, Progress, Recipe, pretrain
 from bristle.data import Dataset
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.backbones.backbone import bundled
+from bristle.backbones import bundled
 from bristle.backbones.pretrain.transfer import L2, LEARNING_RATE, measure_transfer, train_heads
 from bristle.data import mnist
 
