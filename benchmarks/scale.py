@@ -31,9 +31,8 @@ from bristle.backbones.backbone import bundled
 from bristle.data import load
 from bristle.simulation import FeatureData, Precision, RandomNeighbours, Scenario, World, prepare
 from bristle.simulation.large.device import on_device
-from bristle.simulation.large.measure import evaluated_peers, measure_large
 from bristle.simulation.large.world import LargeWorld
-from bristle.simulation.measure import measure
+from bristle.simulation.measurement import evaluated_peers, measure, measure_large
 from bristle.simulation.population import Population, populate
 
 Row = dict[str, Any]

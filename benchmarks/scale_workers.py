@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from bristle.simulation import LargeWorld, Precision, Workers, on_device
-from bristle.simulation.large.measure import evaluated_peers, measure_large
+from bristle.simulation.measurement import evaluated_peers, measure_large
 from scale import NARROW, add_row, machine, mnist, peak_bytes, synchronised, world_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bristle.backbones.backbone import CallableBackbone
+from bristle.backbones import CallableBackbone
 from bristle.data import Dataset
 from bristle.simulation import prepare
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bristle import attacks, rules
-from bristle.learning.metrics import f1_scores
+from bristle.learning import f1_scores
 from bristle.simulation import FeatureData, Scenario, World, measure
 from bristle.wire.sizes import head_bytes
 
@@ -30,7 +30,7 @@ def test_small_blocks_count_the_same(data: FeatureData, monkeypatch: pytest.Monk
     for _ in range(10):
         latest = world.advance()
     whole = measure(world, latest)
-    monkeypatch.setattr("bristle.simulation.measure.block_bytes", lambda array: 16 * 6 * 37)
+    monkeypatch.setattr("bristle.simulation.measurement.block_bytes", lambda array: 24 * 6 * 37)
     parts = measure(world, latest)
     assert (whole.accuracy == parts.accuracy).all()
     assert (whole.f1 == parts.f1).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bristle.learning.optimiser import HeadState
+from bristle.learning import HeadState
 from bristle.simulation import FeatureData, Precision, Scenario, World
 
 

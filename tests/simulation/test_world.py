@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bristle import attacks, rules
 from bristle._core import to_numpy
-from bristle.learning.baselines import accuracy_on
+from bristle.learning import accuracy_on
 from bristle.simulation import (
     Asynchrony,
     Edges,

@@ -4,7 +4,7 @@ from bristle.simulation.large.device import on_device
 from bristle.simulation.large.workers import Workers
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.mailbox import Asynchrony
-from bristle.simulation.measure import Measurement, measure
+from bristle.simulation.measurement import Measurement, measure
 from bristle.simulation.population import FeatureData, prepare
 from bristle.simulation.results import Results
 from bristle.simulation.run import Watch, run

@@ -8,11 +8,11 @@ from bristle import attacks, rules
 from bristle._core.registry import Registry, did_you_mean
 from bristle.attacks import Attack
 from bristle.attacks.registry import ATTACKS
-from bristle.backbones.backbone import Backbone, find_backbone
+from bristle.backbones import Backbone, find_backbone
 from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset
 from bristle.data.partitions import Partitioner
-from bristle.learning.optimiser import TrainingSettings
+from bristle.learning import TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Rule, chain
 from bristle.simulation import (

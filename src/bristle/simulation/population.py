@@ -11,8 +11,7 @@ import numpy as np
 from bristle._core import Array, namespace, to_numpy
 from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw
-from bristle.backbones.backbone import Backbone
-from bristle.backbones.features import extract
+from bristle.backbones import Backbone, extract
 from bristle.data import Dataset, partitions
 from bristle.learning.metrics import Evaluation
 from bristle.learning.samples import Samples

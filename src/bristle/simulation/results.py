@@ -15,7 +15,7 @@ from bristle.rules import Rule
 from bristle.rules.registry import RULES, STEPS
 from bristle.rules.steps import Chain
 from bristle.simulation.large.world import LargeWorld
-from bristle.simulation.measure import Measurement
+from bristle.simulation.measurement import Measurement
 from bristle.simulation.population import class_counts
 from bristle.simulation.world import World
 

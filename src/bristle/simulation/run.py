@@ -21,10 +21,9 @@ from bristle._core.files import write_atomically
 from bristle._core.validation import check_count
 from bristle.backbones.features import array_digest
 from bristle.rules import learns_alone
-from bristle.simulation.large.measure import evaluated_peers, measure_large
 from bristle.simulation.large.memory import suits_scenario
 from bristle.simulation.large.world import LargeWorld
-from bristle.simulation.measure import Measurement, guesses_for, measure
+from bristle.simulation.measurement import Measurement, evaluated_peers, measure, measure_large, prediction_cache
 from bristle.simulation.population import FeatureData
 from bristle.simulation.results import Results, Row, row_of
 from bristle.simulation.scenario import Scenario
@@ -174,7 +173,7 @@ def run(
         rows = load_checkpoint(checkpoint, world, identity=identity)
     for row in rows:
         _tell(watch.row, row)
-    guesses = guesses_for(world)
+    cache = prediction_cache(world)
     saved = time.monotonic()
     while world.iteration < scenario.iterations:
         if watch.stop is not None and watch.stop():
@@ -185,7 +184,7 @@ def run(
         latest = world.advance(weigh=evaluates or watched)
         _tell(watch.decisions, latest)
         if evaluates:
-            measured = measure(world, latest, guesses=guesses)
+            measured = measure(world, latest, cache=cache)
             if watch.measurement is not None:
                 watch.measurement(world.iteration, measured)
             rows.append(row_of(world, measured, figure=figure))

@@ -10,7 +10,7 @@ from bristle._core.validation import check_count, check_share
 from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
-from bristle.learning.optimiser import HeadState, TrainingSettings
+from bristle.learning import HeadState, TrainingSettings
 from bristle.peer.sharing import Sharing
 from bristle.rules import Bristle, Rule
 from bristle.simulation.mailbox import Asynchrony

@@ -18,7 +18,7 @@ import sys
 import numpy as np, torch
 from bristle import attacks
 from bristle.simulation import FeatureData, LargeWorld, Precision, RandomNeighbours, Scenario, Workers, on_device
-from bristle.simulation.large.measure import evaluated_peers, measure_large
+from bristle.simulation.measurement import evaluated_peers, measure_large
 rng = np.random.default_rng(0)
 truth, labels = rng.standard_normal((6, 24)), np.repeat(np.arange(6), 250)
 features = (truth[labels] + 0.8 * rng.standard_normal((len(labels), 24))).astype(np.float32)

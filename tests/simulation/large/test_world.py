@@ -25,8 +25,8 @@ from bristle.simulation import (
     on_device,
     run,
 )
-from bristle.simulation.large.measure import evaluated_peers, measure_large
 from bristle.simulation.large.memory import check_memory, suits
+from bristle.simulation.measurement import evaluated_peers, measure_large
 
 DEVICES = [
     "cpu",

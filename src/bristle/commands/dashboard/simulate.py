@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from bristle._core import to_numpy
 from bristle.commands.dashboard import Feed
-from bristle.learning.baselines import accuracy_on, train_oracle
+from bristle.learning import accuracy_on, train_oracle
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario
-from bristle.simulation.measure import Measurement
+from bristle.simulation.measurement import Measurement
 from bristle.simulation.population import Population, populate
 from bristle.simulation.results import Row, attack_name, rule_name
 from bristle.simulation.world import Round

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bristle._core import Array
-from bristle.learning.optimiser import TrainingSettings
+from bristle.learning import TrainingSettings
 
 # Models up to which a weighted sum is unrolled; for more it would take long to compile.
 MOST_MODELS = 64

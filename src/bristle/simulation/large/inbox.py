@@ -9,7 +9,7 @@ from typing import Any
 
 from bristle._core import Array, namespace, take_rows
 from bristle._core.short_rows import has_kernels, order_on_device
-from bristle.learning.metrics import predict
+from bristle.learning import predict
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.simulation.large.fused import Fused
 

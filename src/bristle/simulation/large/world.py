@@ -12,7 +12,7 @@ from typing import Any
 
 from bristle._core import Array, namespace
 from bristle._core.rng import Stream
-from bristle.learning.metrics import Evaluation
+from bristle.learning import Evaluation
 from bristle.learning.optimiser import HeadState, paces
 from bristle.learning.samples import Samples
 from bristle.learning.training import Batch, head_step, mean_shift, trained_classes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle.simulation.measure import TRIAL, Guesses
+from bristle.simulation.measurement import TRIAL, PredictionCache
 
 
 def exact(heads: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def some(seed: int, *shape: int) -> np.ndarray:
 )
 def test_predictions_are_those_of_the_product(peers: int, classes: int, depth: int, spread: float, seed: int) -> None:
     test = some(seed, 700, depth)
-    guesses = Guesses(test)
+    guesses = PredictionCache(test)
     common = some(seed + 1, classes, depth)
     for call in range(4):
         heads = common + np.float32(spread) * some(seed + 2 + call, peers, classes, depth)
@@ -39,21 +39,21 @@ def test_predictions_are_those_of_the_product(peers: int, classes: int, depth: i
 def test_what_was_asked_before_changes_nothing(spread: float) -> None:
     test, common = some(0, 2 * TRIAL, 8), some(1, 5, 8)
     heads = common + np.float32(spread) * some(2, 12, 5, 8)
-    asked = Guesses(test)
+    asked = PredictionCache(test)
     for step in range(3):
         asked.of(common + np.float32(0.01 * step) * some(3 + step, 12, 5, 8))
-    assert np.array_equal(asked.of(heads), Guesses(test).of(heads))
+    assert np.array_equal(asked.of(heads), PredictionCache(test).of(heads))
 
 
 def test_equals_go_to_the_first_class() -> None:
     test = some(0, 50, 300)
     heads = np.repeat(some(1, 1, 1, 300), 7, axis=1)
-    assert not Guesses(test).of(heads).any()
-    assert not Guesses(test).of(np.zeros_like(heads)).any()
+    assert not PredictionCache(test).of(heads).any()
+    assert not PredictionCache(test).of(np.zeros_like(heads)).any()
 
 
 def test_a_difference_below_32_bits_counts() -> None:
     test = np.ones((3, 100), dtype=np.float32)
     heads = np.ones((1, 2, 100), dtype=np.float32)
     heads[0, 1, 0] = np.nextafter(np.float32(1), np.float32(2))
-    assert Guesses(test).of(heads).tolist() == [[1, 1, 1]]
+    assert PredictionCache(test).of(heads).tolist() == [[1, 1, 1]]

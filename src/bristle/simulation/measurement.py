@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bristle._core import block_bytes, namespace, to_numpy
+from bristle._core import Array, block_bytes, namespace, to_numpy
+from bristle._core.rng import Stream, draw, pick_distinct
+from bristle._core.validation import check_count
+from bristle.simulation.large.world import LargeWorld
+from bristle.simulation.population import FeatureData
+from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import Round, World
 
 Outputs = np.ndarray[Any, np.dtype[np.float32]]
@@ -36,7 +41,7 @@ class _Center:
     lead: Outputs
 
 
-class Guesses:
+class PredictionCache:
     """The predictions argmax_c w_c · x of many heads for one test set.
 
     Where a head w prefers class a for x by more than max_c ‖δ_a - δ_c‖ ‖x‖, the head w + δ predicts a as well (Cauchy
@@ -197,72 +202,110 @@ class Measurement:
     bytes_sent: np.ndarray[Any, np.dtype[np.int64]]
 
 
-def guesses_for(world: World) -> Guesses | None:
-    """Return what speeds up the measurements of a world, if there is something: give it to each of them."""
+def prediction_cache(world: World) -> PredictionCache | None:
+    """Return a cache that speeds up the measurements of a world; None where its data are of another kind."""
     test = world.data.test
-    return Guesses(test) if isinstance(test, np.ndarray) and test.dtype == np.float32 else None
+    return PredictionCache(test) if isinstance(test, np.ndarray) and test.dtype == np.float32 else None
 
 
-def measure(world: World, latest: Round, *, guesses: Guesses | None = None) -> Measurement:
-    """Measure a world after an iteration."""
-    hits, predicted, real = _counts(world) if guesses is None else _counted(world, guesses)
-    both = predicted + real
-    benign, malicious = _weights(world, latest)
+def measure(world: World, latest: Round, *, cache: PredictionCache | None = None) -> Measurement:
+    """Measure all benign peers of a world after an iteration."""
+    if cache is None:
+        hits, predicted = (to_numpy(counts) for counts in _counts(world.heads, world.data))
+    else:
+        hits, predicted = _cached_counts(world, cache)
+    weights = to_numpy(latest.decision.weights)
+    receivers, _, classes = weights.shape
+    benign = malicious = 0.0
+    if receivers:
+        shares = weights.sum(axis=2, dtype=np.float64)
+        given, total = float(shares[latest.senders >= world.scenario.peers].sum()), receivers * classes
+        benign, malicious = (float(shares.sum()) - given) / total, given / total
+    return _measurement(world, hits, predicted, benign, malicious)
+
+
+# Of more benign peers than the first number, only so many are evaluated unless it is said how many.
+ALL_UP_TO, SAMPLED = 4096, 1000
+
+
+def evaluated_peers(scenario: Scenario, wanted: int | None) -> Integers:
+    """Draw which benign peers of a large world are evaluated: `wanted`, or a sample where there are very many."""
+    if wanted is None:
+        wanted = scenario.peers if scenario.peers <= ALL_UP_TO else SAMPLED
+    check_count("evaluate_peers", wanted, least=1)
+    if wanted >= scenario.peers:
+        return np.arange(scenario.peers)
+    chosen: Integers = pick_distinct(draw(scenario.seed, Stream.EVALUATED, np.zeros(1), 0, wanted), scenario.peers)[0]
+    return chosen
+
+
+def measure_large(world: LargeWorld, given: tuple[float, float], *, peers: Integers) -> Measurement:
+    """Measure some benign `peers` of a large world, together with all workers that hold it.
+
+    `given` is what `world.advance(weigh=True)` returned.
+    """
+    import torch  # noqa: PLC0415
+
+    held, device = world.territory.own_peers, world.heads.device
+    mine = np.flatnonzero((peers >= held.start) & (peers < held.stop))
+    counts = torch.zeros((2, len(peers), world.head_shape[0]), dtype=torch.int64, device=device)
+    own = torch.as_tensor(peers[mine] - held.start, device=device)
+    counts[:, torch.as_tensor(mine, device=device)] = torch.stack(_counts(world.heads, world.data, own))
+    hits, predicted = world.workers.add(counts).cpu().numpy()
+    total = world.workers.add(torch.tensor([share * len(held) for share in given], dtype=torch.float64))
+    benign, malicious = (total / world.scenario.peers).tolist()
+    return _measurement(world, hits, predicted, benign, malicious)
+
+
+def _measurement(
+    world: World | LargeWorld, hits: Integers, predicted: Integers, benign: float, malicious: float
+) -> Measurement:
+    real = np.bincount(to_numpy(world.data.test_labels), minlength=world.head_shape[0])
     return Measurement(
         accuracy=hits.sum(axis=1) / max(1, int(real.sum())),
         class_accuracy=np.where(real > 0, hits / np.maximum(real, 1), np.nan),
-        f1=2 * hits / np.maximum(both, 1),
+        f1=2 * hits / np.maximum(predicted + real, 1),
         weight_benign=benign,
         weight_malicious=malicious,
         bytes_sent=world.bytes_sent,
     )
 
 
-def _weights(world: World, latest: Round) -> tuple[float, float]:
-    weights = to_numpy(latest.decision.weights)
-    receivers, _, classes = weights.shape
-    if not receivers:
-        return 0.0, 0.0
-    shares = weights.sum(axis=2, dtype=np.float64)
-    malicious = float(shares[latest.senders >= world.scenario.peers].sum())
-    total = receivers * classes
-    return (float(shares.sum()) - malicious) / total, malicious / total
-
-
-def _counted(world: World, guesses: Guesses) -> tuple[Any, Any, Any]:
+def _cached_counts(world: World, cache: PredictionCache) -> tuple[Integers, Integers]:
     """Return what `_counts` does, from predictions."""
     heads, labels = to_numpy(world.heads), to_numpy(world.data.test_labels)
     count, classes, _ = heads.shape
-    hits = np.zeros((count, classes), dtype=np.int64)
-    predicted = np.zeros((count, classes), dtype=np.int64)
-    for peers, guess in guesses.blocks(heads):
+    hits, predicted = (np.zeros((count, classes), dtype=np.int64) for _ in range(2))
+    for peers, guess in cache.blocks(heads):
         alike = labels.astype(guess.dtype)
         for peer, guessed in zip(peers, guess, strict=True):
             predicted[peer] = np.bincount(guessed, minlength=classes)
             hits[peer] = np.bincount(guessed[guessed == alike], minlength=classes)
-    return hits, predicted, np.bincount(labels, minlength=classes)
+    return hits, predicted
 
 
-def _counts(world: World) -> tuple[Any, Any, Any]:
-    """Count hits and predictions of each peer and class [peers, C], and the samples of each class [C]."""
-    heads, test, labels = world.heads, world.data.test, to_numpy(world.data.test_labels)
+def _counts(heads: Array, data: FeatureData, rows: Array | None = None) -> tuple[Array, Array]:
+    """Count hits and predictions of some heads (`rows`; None: all) and each class [P, C], where the data lie."""
     xp, (peers, classes, depth) = namespace(heads), heads.shape
-    hits = np.zeros((peers, classes), dtype=np.int64)
-    predicted = np.zeros((peers, classes), dtype=np.int64)
+    peers = peers if rows is None else int(rows.shape[0])
+    test, labels = data.test, data.test_labels
     # In blocks of heads and samples, so that the outputs for all of them never lie in memory at once.
-    room = max(1, block_bytes(heads) // (16 * classes))
-    samples = max(1, min(len(labels), room))
+    room = max(1, block_bytes(heads) // (24 * classes))
+    samples = max(1, min(int(labels.shape[0]), room))
     size = max(1, room // samples)
+    counts = [xp.zeros((peers, classes), dtype=xp.int64, device=heads.device) for _ in range(2)]
     for start in range(0, peers, size):
-        some = heads[start : start + size, ...]
-        rows = xp.reshape(some, (-1, depth))
-        count = int(some.shape[0])
-        cells = (np.arange(count) * classes)[None, :]
-        for first in range(0, len(labels), samples):
-            outputs = test[first : first + samples, :] @ xp.matrix_transpose(rows)
-            guess = to_numpy(xp.argmax(xp.reshape(outputs, (-1, count, classes)), axis=-1))
-            cell = guess + cells
-            right = cell[guess == labels[first : first + samples, None]]
-            for counted, into in ((cell.ravel(), predicted), (right, hits)):
-                into[start : start + count] += np.bincount(counted, minlength=count * classes).reshape(count, classes)
-    return hits, predicted, np.bincount(labels, minlength=classes)
+        part = slice(start, min(start + size, peers))
+        some = heads[part, ...] if rows is None else xp.take(heads, rows[part], axis=0)
+        count = part.stop - start
+        cells = xp.arange(count, device=heads.device) * (classes + 1)
+        for first in range(0, int(labels.shape[0]), samples):
+            real = labels[first : first + samples, None]
+            outputs = test[first : first + samples, :] @ xp.matrix_transpose(xp.reshape(some, (-1, depth)))
+            guess = xp.argmax(xp.reshape(outputs, (-1, count, classes)), axis=2)
+            # What is no hit is counted in a column of its own, which is left out.
+            right = xp.where(guess == real, guess, xp.full_like(guess, classes))
+            for into, found in zip(counts, (right, guess), strict=True):
+                binned = xp.bincount(xp.reshape(found + cells, (-1,)), minlength=count * (classes + 1))
+                into[part, :] += xp.reshape(binned, (count, classes + 1))[:, :classes]
+    return counts[0], counts[1]
