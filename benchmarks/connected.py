@@ -57,8 +57,8 @@ class Iteration:
         self.samples = Samples(rng.random((8, features), dtype=np.float32), np.repeat(np.arange(4), 2))
         self.evaluation = Evaluation(rng.random((40, features), dtype=np.float32), np.repeat(np.arange(4), 10))
         self.draws = rng.random((16, 8), dtype=np.float32)
-        self.model_draws = rng.random((16, len(heads)), dtype=np.float32) if rule.samples else None
-        self.claims = np.ones((len(heads), classes), np.bool_) if rule.heeds_claims else None
+        self.model_draws = rng.random((16, len(heads)), dtype=np.float32) if rule.stochastic else None
+        self.claims = np.ones((len(heads), classes), np.bool_) if rule.uses_claims else None
         self.senders = np.arange(len(heads))
 
     def __call__(self) -> None:

@@ -147,7 +147,7 @@ def bristle_cost(say: Callable[[str], str], seconds: float) -> Iterator[str]:
         yield say(f"| {count} | {times[str(count)]:.3g} | {times[str(count)] / times['31']:.2f} |")
     yield say(
         f"\n31 is the first number beyond beta, where the tests begin to cost the same. Distances are "
-        f"taken of {rule.looks_at} heads at most, drawn uniformly; the others are not read."
+        f"taken of {rule.max_candidates} heads at most, drawn uniformly; the others are not read."
     )
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle._core.sorting import Workspace, sum_of_sorted
-from bristle._core.sorting_network import Network, network_for, plan_for
+from bristle._core.sorting_network import SortingNetwork, network_for, plan_for
 
 
-def run(network: Network, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def run(network: SortingNetwork, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Apply the comparators one by one; an output that is not kept becomes garbage."""
     rows = rows.copy()
     for low, high, keep_low, keep_high in network.comparators:

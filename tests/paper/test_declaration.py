@@ -6,22 +6,22 @@ import json
 
 import pytest
 
-from bristle.paper import Contender, Setting, Size, Task
+from bristle.paper import Contender, RunTask, Setting, Size
 from bristle.rules import Krum, NearestNeighbourMixing, chain
 from bristle.simulation import RandomNeighbours
 from bristle.simulation.build import scenario_of
 from bristle.simulation.config import read
 
 
-def task(contender: Contender, setting: Setting, *, seed: int = 0, size: Size | None = None) -> Task:
+def task(contender: Contender, setting: Setting, *, seed: int = 0, size: Size | None = None) -> RunTask:
     config = {**setting.tables(seed=seed, size=size or Size()), **contender.tables()}
-    return Task(kind="world", config=config)
+    return RunTask(kind="world", config=config)
 
 
 def test_a_task_survives_being_text() -> None:
     made = task(Contender(label="x", rule="krum", options={"f": 4}), Setting(attackers=5, attack="alie"))
-    assert Task.read(made.text) == made
-    assert Task.read(made.text).text == made.text
+    assert RunTask.read(made.text) == made
+    assert RunTask.read(made.text).text == made.text
     assert json.loads(made.text)["kind"] == "world"
 
 

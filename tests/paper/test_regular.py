@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bristle.data import mnist
-from bristle.paper import Entry, Task, entries
+from bristle.paper import Entry, RunTask, entries
 from bristle.paper.measured import WHOLE, bytes_per_iteration
 from bristle.paper.reproduce import wanted_of
 from bristle.paper.work import work
@@ -20,11 +20,11 @@ def lines() -> list[Entry]:
     return [line for line in entries(wanted_of(["regular-vs-transfer"], full=True, seeds=1)) if line.panel.regular]  # type: ignore[union-attr]
 
 
-def short(task: Task, data: FeatureData, iterations: int) -> list[dict[str, float]]:
+def short(task: RunTask, data: FeatureData, iterations: int) -> list[dict[str, float]]:
     config = {**task.config, "data": {"test_samples": 300}}
     config["world"] = {**config["world"], "iterations": iterations, "evaluate_every": iterations // 2}
     ticks: list[int] = []
-    rows: list[dict[str, float]] = json.loads(work(Task(kind="regular", config=config).text, data, ticks.append))
+    rows: list[dict[str, float]] = json.loads(work(RunTask(kind="regular", config=config).text, data, ticks.append))
     assert ticks == [row["iteration"] for row in rows] == [iterations // 2, iterations]
     return rows
 

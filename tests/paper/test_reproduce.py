@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bristle import simulate
-from bristle.paper import Task, entries, tasks
+from bristle.paper import RunTask, entries, tasks
 from bristle.paper.report import findings_of, report_of, said
 from bristle.paper.reproduce import COLUMNS, QUICK, Progress, Reproduction, contender, reproduce, wanted_of, write_rows
 
@@ -92,7 +92,7 @@ def test_what_is_missing_is_run(first: tuple[Path, Reproduction, dict[str, bytes
     kept = sorted((first[0] / "runs").iterdir())
     for path in kept[:2]:
         (tmp_path / "runs" / path.name).write_bytes(path.read_bytes())
-    missing: list[Task] = []
+    missing: list[RunTask] = []
     ticked: set[int] = set()
     done: list[int] = []
     told = Progress(

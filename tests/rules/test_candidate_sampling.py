@@ -14,7 +14,7 @@ from bristle.rules.candidate_sampling import _smallest
 
 SHAPE = (3, 4)
 RULE = Bristle(beta=6, kappa=3)
-MOST = RULE.looks_at
+MOST = RULE.max_candidates
 
 
 def scene(count: int, batch: int = 1) -> tuple[Any, Any, Any, Any]:
@@ -26,8 +26,8 @@ def scene(count: int, batch: int = 1) -> tuple[Any, Any, Any, Any]:
 
 def test_all_are_looked_at_up_to_a_number() -> None:
     assert MOST == 48
-    assert Bristle().looks_at == 48
-    assert Bristle(beta=51).looks_at == 77
+    assert Bristle().max_candidates == 48
+    assert Bristle(beta=51).max_candidates == 77
 
 
 @pytest.mark.parametrize("masked", [False, True])

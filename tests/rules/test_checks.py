@@ -139,11 +139,11 @@ def test_a_decision_in_words() -> None:
 
 def test_what_a_plain_rule_asks_for() -> None:
     assert not rules.FedAvg().consolidates
-    assert not rules.FedAvg().samples
+    assert not rules.FedAvg().stochastic
     for consolidating in (rules.Integrator(), rules.Bristle(), rules.BristlePlus()):
         assert consolidating.consolidates
-    assert rules.BristlePlus().integrator.heeds_claims
-    assert not rules.Bristle().integrator.heeds_claims
+    assert rules.BristlePlus().integrator.uses_claims
+    assert not rules.Bristle().integrator.uses_claims
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ def test_familiar_rows_are_weighed_as_in_the_paper() -> None:
 def test_both_rules_take_the_same_parameters() -> None:
     rule = BristlePlus(phi=2, eta=5, beta=7)
     assert rule.integrator == PlusIntegrator(phi=2, eta=5)
-    assert rule.heeds_claims
-    assert not Bristle().heeds_claims
+    assert rule.uses_claims
+    assert not Bristle().uses_claims
     with pytest.raises(ValueError, match="phi"):
         BristlePlus(phi=0)
 

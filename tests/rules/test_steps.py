@@ -107,6 +107,6 @@ def test_clipping_takes_one_kind_of_radius() -> None:
 
 
 def test_properties_pass_through_a_chain() -> None:
-    assert chain(Bucketing(), Median()).samples
-    assert not chain(NearestNeighbourMixing(), Median()).samples
+    assert chain(Bucketing(), Median()).stochastic
+    assert not chain(NearestNeighbourMixing(), Median()).stochastic
     assert chain(NearestNeighbourMixing(), rules.Bristle()).consolidates

@@ -274,7 +274,7 @@ class Listens(rules.Bristle):
     heard: ClassVar[list[Any]] = []
 
     @property
-    def heeds_claims(self) -> bool:
+    def uses_claims(self) -> bool:
         return True
 
     def decide(self, inbox: Any, task: Any) -> Any:

@@ -25,7 +25,7 @@ _GREEN = (
 
 
 @dataclass(frozen=True)
-class Network:
+class SortingNetwork:
     """Comparators, and the rows `order` on which the smallest, second smallest, ... values end."""
 
     comparators: tuple[Comparator, ...]
@@ -47,7 +47,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Step:
+class Comparators:
     """Comparators of consecutive rows, done by one minimum and one maximum; None where not needed."""
 
     low: Run
@@ -63,13 +63,13 @@ class Plan:
     Compared by identity: there is one plan for each task, and it is too long to be hashed at every use.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[Comparators, ...]
     places: tuple[Run, ...]
     wanted: tuple[Run, ...]
 
 
 @lru_cache(maxsize=256)
-def network_for(count: int, start: int, stop: int, as_set: bool) -> Network:
+def network_for(count: int, start: int, stop: int, as_set: bool) -> SortingNetwork:
     """Return the cheapest network known here that gets positions start..stop-1 right, or only their values as a set."""
     networks = [_pruned(sorting_network(count), tuple(range(count)), start, stop, as_set)]
     extremes = start
@@ -114,7 +114,7 @@ def plan_for(sizes: tuple[int, ...], start: int, stop: int, as_set: bool) -> Pla
                 to_low = SECOND - place[low]  # The larger values are still to be told from these.
             to_high = FIRST if place[high] == GIVEN else place[high]
             steps.append(
-                Step(
+                Comparators(
                     lows,
                     highs,
                     Run(to_low, low, size) if keep_low else None,
@@ -192,7 +192,7 @@ def _bitonic_merge(rows: list[int], *, missing_first: bool) -> list[Pair]:
     return comparators
 
 
-def _pruned(pairs: list[Pair], order: tuple[int, ...], start: int, stop: int, as_set: bool) -> Network:
+def _pruned(pairs: list[Pair], order: tuple[int, ...], start: int, stop: int, as_set: bool) -> SortingNetwork:
     """Leave out the comparators that positions start..stop-1 of `order` do not depend on.
 
     Wanted only as a set, two of these positions need no comparing with each other: their sum is the same.
@@ -208,7 +208,7 @@ def _pruned(pairs: list[Pair], order: tuple[int, ...], start: int, stop: int, as
             kept.append((low, high, keep_low, keep_high))
             in_set -= {low, high}
             exact |= {low, high}
-    return Network(tuple(reversed(kept)), order)
+    return SortingNetwork(tuple(reversed(kept)), order)
 
 
 def _layers(comparators: tuple[Comparator, ...], count: int) -> list[list[Comparator]]:

@@ -26,7 +26,7 @@ class Attack(ABC):
         return Knowledge.NOTHING
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """Whether the attack draws random numbers."""
         return False
 
@@ -89,7 +89,7 @@ class Attack(ABC):
             ...
         """
         batch, own = check_shapes(view), view.own
-        draws = uniforms(rng, tuple(own.shape), like=own) if self.samples else None
+        draws = uniforms(rng, tuple(own.shape), like=own) if self.stochastic else None
         if 0 in own.shape:
             return own
         seen = view.seen_by(self.knows)

@@ -100,7 +100,7 @@ class AdditiveNoise(Attack):
         check_positive("scale", self.scale)
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The noise is drawn."""
         return True
 

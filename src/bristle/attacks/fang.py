@@ -93,7 +93,7 @@ class FangTrimmedMean(Fang):
             raise ValueError(f"b must be above 1 for the interval to lie beyond the benign heads, not {self.b!r}")
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The place within the interval is drawn."""
         return True
 
@@ -171,7 +171,7 @@ class FangKrum(Fang):
         check_positive("threshold", self.threshold)
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The supporters' places are drawn."""
         return self.epsilon > 0
 

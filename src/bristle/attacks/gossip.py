@@ -91,7 +91,7 @@ class FreeRide(AgainstHonest):
         check_share("noise", self.noise)
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The disguise is drawn."""
         return True
 

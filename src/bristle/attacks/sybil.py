@@ -42,7 +42,7 @@ class Sybil(Attack):
         return self.inner.knows
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The jitter is drawn."""
         return True
 
@@ -83,6 +83,6 @@ class Sybil(Attack):
             return xp.broadcast_to(heads[:, :1, ...], own.shape)
 
         alone = replace(view, own=shared(own), sent=None if sent is None else shared(sent))
-        first = self.inner.craft(alone, draws if self.inner.samples else None)[:, :1, ...]
+        first = self.inner.craft(alone, draws if self.inner.stochastic else None)[:, :1, ...]
         # The first identity's uniforms belong to the inner attack: it goes out as it is.
         return xp.concat([first, first + (2 * draws[:, 1:, ...] - 1) * self.jitter], axis=1)

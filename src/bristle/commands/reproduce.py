@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from bristle.commands.progress import terminal
-from bristle.paper import Task, Wanted, entries, tasks
+from bristle.paper import RunTask, Wanted, entries, tasks
 from bristle.paper.reproduce import Progress as Told
 from bristle.paper.reproduce import Reproduction, reproduce, write_rows
 
@@ -103,7 +103,7 @@ class _State:
 
     def __init__(self, bar: Progress, work: TaskID, console: Console) -> None:
         self._bar, self._work, self._console = bar, work, console
-        self._tasks: list[Task] = []
+        self._tasks: list[RunTask] = []
         self._share: dict[int, float] = {}
         self._runs = 0
         self._iterations: dict[int, int] = {}
@@ -112,7 +112,7 @@ class _State:
     def features(self, done: int, total: int) -> None:
         self._bar.update(self._work, description="extracting features (once)", completed=done, total=total)
 
-    def begin(self, missing: list[Task], finished: int) -> None:
+    def begin(self, missing: list[RunTask], finished: int) -> None:
         self._tasks = missing
         kept = f"; {finished} are there already" if finished else ""
         print(f"{len(missing)} runs to do{kept}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """The paper's experiments as declarations, the engines that run them, and what of its claims held."""
 
-from bristle.paper.declaration import Contender, Figure, Panel, Setting, Size, Task
+from bristle.paper.declaration import Contender, Figure, Panel, RunTask, Setting, Size
 from bristle.paper.figures import figures
 from bristle.paper.measured import Measured
 from bristle.paper.plan import Entry, Wanted, entries, rows, tasks
@@ -12,10 +12,10 @@ __all__ = [
     "Figure",
     "Measured",
     "Panel",
+    "RunTask",
     "Setting",
     "Size",
     "Store",
-    "Task",
     "Wanted",
     "entries",
     "figures",

@@ -105,7 +105,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class RunTask:
     """Something to run: a kind of measurement and the configuration of its world."""
 
     kind: Kind
@@ -117,7 +117,7 @@ class Task:
         return json.dumps({"kind": self.kind, "config": self.config}, sort_keys=True, allow_nan=False)
 
     @classmethod
-    def read(cls, text: str) -> Task:
+    def read(cls, text: str) -> RunTask:
         """Return the task that `text` tells."""
         content = json.loads(text)
         return cls(kind=content["kind"], config=content["config"])

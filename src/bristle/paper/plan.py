@@ -15,9 +15,9 @@ from bristle.paper.declaration import (
     Contender,
     Figure,
     Panel,
+    RunTask,
     Setting,
     Size,
-    Task,
     others,
 )
 from bristle.paper.declaration import full as full_contenders
@@ -44,7 +44,7 @@ class Entry:
     panel: Panel | None
     label: str
     seed: int
-    task: Task
+    task: RunTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def entries(wanted: Wanted) -> list[Entry]:
     return found
 
 
-def tasks(wanted: Iterable[Entry]) -> list[Task]:
+def tasks(wanted: Iterable[Entry]) -> list[RunTask]:
     """Return what must be run, each task once, those that take long first."""
     distinct = {entry.task.text: entry.task for entry in wanted}
     return sorted(distinct.values(), key=lambda task: -task.cost)
@@ -133,12 +133,12 @@ def _worlds(figure: Figure, wanted: Wanted) -> list[Entry]:
 def _line(figure: Figure, panel: Panel, contender: Contender, seed: int, size: Size) -> Entry:
     setting = panel.setting.alone() if contender == LOCAL else panel.setting
     config = {**setting.tables(seed=seed, size=size), **contender.tables()}
-    task = Task(kind="regular" if panel.regular else "world", config=config)
+    task = RunTask(kind="regular" if panel.regular else "world", config=config)
     return Entry(figure=figure, panel=panel, label=contender.label, seed=seed, task=task)
 
 
 def _oracle(figure: Figure, panel: Panel, seed: int, size: Size) -> Entry:
-    task = Task(kind="oracle", config=panel.setting.alone().tables(seed=seed, size=size))
+    task = RunTask(kind="oracle", config=panel.setting.alone().tables(seed=seed, size=size))
     return Entry(figure=figure, panel=panel, label=ORACLE, seed=seed, task=task)
 
 
@@ -149,7 +149,7 @@ def _speed(figure: Figure, wanted: Wanted) -> list[Entry]:
         if contender == TUNED:
             continue  # It takes the time of FedAvg.
         config = {**SPEED_WORLD.tables(seed=0, size=size), **contender.tables()}
-        task = Task(kind="speed", config=config)
+        task = RunTask(kind="speed", config=config)
         found.append(Entry(figure=figure, panel=None, label=contender.label, seed=0, task=task))
     return found
 
@@ -161,7 +161,7 @@ def _distances(figure: Figure, wanted: Wanted) -> list[Entry]:
         setting = Setting(attackers=5, attack=attack)
         for seed in range(wanted.seeds):
             config = {**setting.tables(seed=seed, size=wanted.size), **LOCAL.tables()}
-            task = Task(kind="distances", config=config)
+            task = RunTask(kind="distances", config=config)
             found.append(Entry(figure=figure, panel=None, label=LOCAL.label, seed=seed, task=task))
     return found
 

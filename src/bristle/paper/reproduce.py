@@ -14,7 +14,7 @@ import bristle
 from bristle._core.files import write_atomically
 from bristle._core.registry import did_you_mean
 from bristle.backbones import Backbone, bundled
-from bristle.paper import Contender, Size, Store, Task, Wanted, entries, figures
+from bristle.paper import Contender, RunTask, Size, Store, Wanted, entries, figures
 from bristle.paper import rows as rows_of
 from bristle.paper import tasks as tasks_of
 from bristle.paper.declaration import full as full_contenders
@@ -100,7 +100,7 @@ class Progress:
     """Whom to tell: `begin(tasks, finished)`, `tick(task, iteration)`, `done(task)`; features come before."""
 
     features: Callable[[int, int], None] | None = None
-    begin: Callable[[list[Task], int], None] = lambda tasks, finished: None
+    begin: Callable[[list[RunTask], int], None] = lambda tasks, finished: None
     tick: Callable[[int, int], None] = lambda task, iteration: None
     done: Callable[[int], None] = lambda task: None
 
@@ -135,7 +135,7 @@ def reproduce(
     store = Store(out / "runs", made_with)
     lines = entries(wanted)
     results: dict[str, list[Row]] = {}
-    missing: list[Task] = []
+    missing: list[RunTask] = []
     for task in tasks_of(lines):
         kept = store.find(task.text)
         if kept is None:
@@ -162,7 +162,7 @@ def _data(size: Size, backbone: Backbone, progress: Callable[[int, int], None] |
 
 
 def _run(
-    engine: Engine, tasks: list[Task], first: int, store: Store, results: dict[str, list[Row]], progress: Progress
+    engine: Engine, tasks: list[RunTask], first: int, store: Store, results: dict[str, list[Row]], progress: Progress
 ) -> None:
     def done(number: int, result: str) -> None:
         text = tasks[number].text

@@ -12,7 +12,7 @@ import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
 from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
-from bristle.paper.declaration import Task
+from bristle.paper.declaration import RunTask
 from bristle.paper.plan import CONNECTED
 from bristle.peer.step import StepState, step
 from bristle.rules import Context, Decision, Local
@@ -28,7 +28,7 @@ REPEATS = 15
 
 def work(text: str, data: FeatureData, tick: Tick) -> str:
     """Do a task and return its rows as JSON."""
-    task = Task.read(text)
+    task = RunTask.read(text)
     config = read(task.config)
     scenario = scenario_of(config, classes=len(data.classes))
     if task.kind == "regular":
@@ -155,7 +155,7 @@ def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
                 samples=samples,
                 evaluation=Evaluation(tests.features[:1], tests.labels[:1]),
                 batch_draws=batch,
-                model_draws=chosen if scenario.rule.samples else None,
+                model_draws=chosen if scenario.rule.stochastic else None,
                 iteration=2,
                 total=scenario.iterations,
                 settings=scenario.training,

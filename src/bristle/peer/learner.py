@@ -132,7 +132,7 @@ class Learner:
             rule=self.rule,
             samples=Samples(training.features, training.labels),
             batch_draws=self.draws(BATCHES, iteration, len(training.labels)),
-            model_draws=self.draws(MODELS, iteration, len(messages)) if self.rule.samples else None,
+            model_draws=self.draws(MODELS, iteration, len(messages)) if self.rule.stochastic else None,
             mask=mask,
             evaluation=self.samples.evaluation,
             claims=self._claims_of(messages),

@@ -48,12 +48,12 @@ class Rule(ABC):
         return False
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """Whether the rule draws random numbers."""
         return False
 
     @property
-    def heeds_claims(self) -> bool:
+    def uses_claims(self) -> bool:
         """Whether the rule asks which classes a sender says it trains and tests itself."""
         return False
 
@@ -68,7 +68,7 @@ class Rule(ABC):
         return Measure.NORMS
 
     @property
-    def looks_at(self) -> int | None:
+    def max_candidates(self) -> int | None:
         """How many models, in the order of their draws, the rule looks at; None for all. Only for rules that sample."""
         return None
 
@@ -116,7 +116,7 @@ class Rule(ABC):
             claims=claims,
             context=context,
             measure=self.measures,
-            draw=Draw(rng, self.looks_at) if self.samples else None,
+            draw=Draw(rng, self.max_candidates) if self.stochastic else None,
         )
         return self._answer(call)
 

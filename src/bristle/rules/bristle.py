@@ -54,7 +54,7 @@ class Prioritiser:
 
     def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
         """Return which of the received models [..., M] pass: a mask to hand on to the integrator."""
-        call = Call.check(own, received, mask=mask, measure=Measure.DISTANCES, draw=Draw(rng, self.looks_at))
+        call = Call.check(own, received, mask=mask, measure=Measure.DISTANCES, draw=Draw(rng, self.max_candidates))
         passes = []
         for part in call.parts():
             xp, count = part.inbox.xp, min(self.beta, part.inbox.received)
@@ -65,7 +65,7 @@ class Prioritiser:
         return call.restore(passes)
 
     @property
-    def looks_at(self) -> int:
+    def max_candidates(self) -> int:
         """How many models are looked at, at most."""
         return max(LOOK_AT, math.ceil(LOOK_AT_BETAS * self.beta))
 
@@ -337,7 +337,7 @@ class Bristle(Rule):
         return True
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The prioritiser draws models from its tiers."""
         return True
 
@@ -347,9 +347,9 @@ class Bristle(Rule):
         return Measure.DISTANCES
 
     @property
-    def looks_at(self) -> int:
+    def max_candidates(self) -> int:
         """The prioritiser looks at so many models at most."""
-        return self.prioritiser.looks_at
+        return self.prioritiser.max_candidates
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Prioritise, then integrate."""

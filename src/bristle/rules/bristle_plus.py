@@ -160,7 +160,7 @@ class PlusIntegrator(Integrator):
     """
 
     @property
-    def heeds_claims(self) -> bool:
+    def uses_claims(self) -> bool:
         """Claims tell first-hand rows from hearsay."""
         return True
 
@@ -221,7 +221,7 @@ class BristlePlus(Bristle):
     """
 
     @property
-    def heeds_claims(self) -> bool:
+    def uses_claims(self) -> bool:
         """Claims tell first-hand rows from hearsay."""
         return True
 

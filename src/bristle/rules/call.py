@@ -17,7 +17,7 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules.candidate_sampling import Draw, examine
 from bristle.rules.checks import (
     Measure,
-    Measured,
+    Measurements,
     check_array,
     check_evaluation,
     check_floats,
@@ -106,7 +106,7 @@ class Call:
     classes: int
     received: Array | SharedHeads
     index: Array | None
-    measured: Measured
+    measured: Measurements
     usable: Array | None
     refusals: Array | None
     task: Task
@@ -150,7 +150,7 @@ class Call:
             raise ValueError("own is not finite, or its norm is beyond 1e15; restore it before aggregating")
         mask = check_mask(xp, mask, own, (*batch, models))
         draws = None if draw is None else reshape(xp, uniforms(draw.rng, (*batch, models), like=own), (size, models))
-        most = None if draw is None else draw.looks_at
+        most = None if draw is None else draw.max_candidates
         about = flat_own if index is None else None
         measured, usable, refusals = examine(xp, flat, about, index, mask, draws, most, measure, pull)
         everyone: Array | SharedHeads = flat

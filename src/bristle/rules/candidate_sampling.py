@@ -9,7 +9,7 @@ import numpy as np
 
 from bristle._core import Array, argsort, spread, take_rows
 from bristle._core.linear_algebra import Pull
-from bristle.rules.checks import Measure, Measured, measure_models, refusals_of
+from bristle.rules.checks import Measure, Measurements, measure_models, refusals_of
 from bristle.rules.decision import Reason
 
 # Fewer values are sorted as a whole.
@@ -21,7 +21,7 @@ class Draw:
     """Randomness for a call, one uniform a model: a generator or uniforms; and how many models it looks at (all)."""
 
     rng: Any
-    looks_at: int | None = None
+    max_candidates: int | None = None
 
 
 def examine(
@@ -34,7 +34,7 @@ def examine(
     most: int | None,
     measure: Measure,
     pull: Pull | None,
-) -> tuple[Measured, Array | None, Array | None]:
+) -> tuple[Measurements, Array | None, Array | None]:
     """Measure models [B, M, F], or those of a pool [P, F]; return which are usable [B, M] and why others are not.
 
     With `most`, models are looked at in the order of their draws until so many that are fit for use have been
@@ -52,7 +52,7 @@ def examine(
             looked = spread(xp, xp.ones_like(order[:, :most], dtype=xp.bool), order, False)
             usable = looked if mask is None else looked & mask
             distances = spread(xp, some.distances, order, 0)
-            return Measured(distances=distances), usable, _unseen(xp, looked, None, mask)
+            return Measurements(distances=distances), usable, _unseen(xp, looked, None, mask)
     order = argsort(xp, wanted)
     measured = measure_models(xp, models, own, measure)
     usable, refusals = refusals_of(xp, mask, models, measured.fit, index)

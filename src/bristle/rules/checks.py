@@ -36,7 +36,7 @@ PROBED = 1 << 18
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """Which models are fit for use (None: all), and what was computed to tell: [B, M], [B, M, M], [B, F], ...
 
     `clipped` [B, 1 + M, F] are the own head and all models pulled in, where that was asked for.
@@ -57,7 +57,7 @@ def measure_models(
     *,
     pull: Pull | None = None,
     picked: Array | None = None,
-) -> Measured:
+) -> Measurements:
     """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms.
 
     With a `pull`, models are also pulled in towards the own head (in NumPy). With `picked` [B, m], only the distances
@@ -80,10 +80,10 @@ def measure_models(
             reach = LARGEST_NORM - largest(xp, squares(own) if xp is np else squared_norms(xp, own)) ** 0.5
             if not (reach > 0 and largest(xp, distances) <= reach * reach):
                 fit = _fit(xp, models if picked is None else take_rows(xp, models, picked))
-        return Measured(fit, distances, products, clipped=clipped)
+        return Measurements(fit, distances, products, clipped=clipped)
 
 
-def _by_norms(xp: Any, models: Array, own: Array | None) -> Measured:
+def _by_norms(xp: Any, models: Array, own: Array | None) -> Measurements:
     """Judge models by their norms, and take the mean with `own` [B, F] along if that is given (in NumPy)."""
     total, surely_fit = None, False
     if xp is np and models.ndim == 3:
@@ -94,7 +94,7 @@ def _by_norms(xp: Any, models: Array, own: Array | None) -> Measured:
     if total is not None:
         total += own
         total /= models.shape[1] + 1
-    return Measured(None if surely_fit else _fit(xp, models), mean=total)
+    return Measurements(None if surely_fit else _fit(xp, models), mean=total)
 
 
 def _fit(xp: Any, models: Array) -> Array | None:

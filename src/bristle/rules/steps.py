@@ -24,7 +24,7 @@ class Step(ABC):
     """Something done to the heads before a rule sees them; `chain(step, ..., rule)` puts them together."""
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """Whether the step draws random numbers."""
         return False
 
@@ -51,7 +51,7 @@ class Step(ABC):
 
         For those who want the step alone; in a chain nothing is written out.
         """
-        draw = Draw(rng) if self.samples else None
+        draw = Draw(rng) if self.stochastic else None
         call = Call.check(own, received, mask=mask, measure=self.measures, pull=self.pull, draw=draw)
         parts = [self.mixtures(part.inbox, part.task) for part in call.parts()]
         if len({part.shape[1] for part in parts}) > 1:
@@ -99,7 +99,7 @@ class Bucketing(Step):
     s: int = 2
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """Bucketing draws a permutation."""
         return True
 
@@ -212,9 +212,9 @@ class Chain(Rule):
         return self.rule.test_samples
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """Whether the rule or a step draws random numbers."""
-        return self.rule.samples or any(step.samples for step in self.steps)
+        return self.rule.stochastic or any(step.stochastic for step in self.steps)
 
     @property
     def measures(self) -> Measure:

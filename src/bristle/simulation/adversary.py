@@ -215,7 +215,7 @@ class Adversary:
         return from_numpy(drawn.astype(np.float32), like=held.features)
 
     def _send(self, view: View) -> Array:
-        if not self._attack.samples:
+        if not self._attack.stochastic:
             return self._attack(view)
         # An attacker draws once for all victims: each of them sees what it would if it had been drawn for it alone.
         shape = self._own_heads().shape

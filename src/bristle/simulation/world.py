@@ -88,7 +88,7 @@ class World:
         self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         self._claims: Array | None = None
-        if scenario.rule.heeds_claims:
+        if scenario.rule.uses_claims:
             claims = self.population.claims(classes, scenario.rule)
             claims[: peers - round(scenario.claiming * peers)] = False
             self._claims = from_numpy(claims, like=data.train)
@@ -195,7 +195,7 @@ class World:
             mask=mask,
             claims=None if self._claims is None else self.adversary.claims(scene, rows, self._claims),
             batch_draws=self._draws(Stream.BATCHES, receivers, iteration, int(samples.labels.shape[-1])),
-            model_draws=self._draws(Stream.MODELS, receivers, iteration, models) if scenario.rule.samples else None,
+            model_draws=self._draws(Stream.MODELS, receivers, iteration, models) if scenario.rule.stochastic else None,
             senders=from_numpy(rows_of(scene.senders, rows), like=self.heads),
             iteration=iteration,
             total=scenario.iterations,

@@ -27,7 +27,7 @@ CLASSES, FEATURES, RECEIVERS, SAMPLES = 4, 6, 3, 36
 
 
 @dataclass(frozen=True)
-class Scene:
+class RuleInputs:
     """Random inputs for a call with a batch of receivers."""
 
     own: Array
@@ -52,11 +52,11 @@ class Scene:
             rng=self.draws,
         )
 
-    def receiver(self, i: int) -> Scene:
+    def receiver(self, i: int) -> RuleInputs:
         """Return the same inputs for one receiver, without the batch axis."""
         return self.map(lambda array: array[i, ...])
 
-    def models(self, index: Any) -> Scene:
+    def models(self, index: Any) -> RuleInputs:
         """Return the same inputs with only the models at `index`, in that order."""
         mask = None if self.mask is None else self.mask[:, index]
         return replace(
@@ -68,9 +68,9 @@ class Scene:
             mask=mask,
         )
 
-    def map(self, change: Callable[[Array], Array]) -> Scene:
+    def map(self, change: Callable[[Array], Array]) -> RuleInputs:
         """Apply `change` to every array."""
-        return Scene(**{name: None if array is None else change(array) for name, array in vars(self).items()})
+        return RuleInputs(**{name: None if array is None else change(array) for name, array in vars(self).items()})
 
 
 def check_rule(rule: Rule, *, seed: int = 0) -> None:
@@ -103,13 +103,13 @@ def _expected_attackers(rule: Rule) -> int:
     return int(vars(rule).get("f") or 0)
 
 
-def _scene(rng: np.random.Generator, *, models: int) -> Scene:
+def _scene(rng: np.random.Generator, *, models: int) -> RuleInputs:
     truth = rng.standard_normal((CLASSES, FEATURES))
     labels = np.repeat(np.arange(3), SAMPLES // 3)  # Three classes can be tested, one cannot.
     features = truth[labels] + rng.standard_normal((RECEIVERS, SAMPLES, FEATURES))
     own = truth + rng.standard_normal((RECEIVERS, CLASSES, FEATURES))
     noise = rng.uniform(0.3, 2, (RECEIVERS, models, 1, 1))
-    return Scene(
+    return RuleInputs(
         own=own,
         received=truth + noise * rng.standard_normal((RECEIVERS, models, CLASSES, FEATURES)),
         mask=None,
@@ -122,7 +122,7 @@ def _scene(rng: np.random.Generator, *, models: int) -> Scene:
     )
 
 
-def _check_answer(scene: Scene, answer: Decision) -> None:
+def _check_answer(scene: RuleInputs, answer: Decision) -> None:
     head, weights, reasons = map(to_numpy, (answer.head, answer.weights, answer.reasons))
     models = scene.received.shape[1]
     expect(head.shape == scene.own.shape, f"head has shape {head.shape}, own {scene.own.shape}")
@@ -142,7 +142,7 @@ def _check_answer(scene: Scene, answer: Decision) -> None:
     expect(all(told), "a model's fate is not explained")
 
 
-def _check_unchanged_and_repeatable(rule: Rule, scene: Scene, answer: Decision) -> None:
+def _check_unchanged_and_repeatable(rule: Rule, scene: RuleInputs, answer: Decision) -> None:
     copy = scene.map(np.copy)
     again = copy.call(rule)
     expect(to_numpy(again.head).tobytes() == to_numpy(answer.head).tobytes(), "the same inputs give other bits")
@@ -152,7 +152,7 @@ def _check_unchanged_and_repeatable(rule: Rule, scene: Scene, answer: Decision) 
     expect(to_numpy(seeded[0]).tobytes() == to_numpy(seeded[1]).tobytes(), "the same seed gives other bits")
 
 
-def _check_batch_and_pool(rule: Rule, scene: Scene, answer: Decision) -> None:
+def _check_batch_and_pool(rule: Rule, scene: RuleInputs, answer: Decision) -> None:
     for i in range(RECEIVERS):
         alone = scene.receiver(i).call(rule)
         _assert_same(alone, (answer.head[i], answer.weights[i], answer.reasons[i]), "one receiver differs from a batch")
@@ -168,14 +168,14 @@ def _check_batch_and_pool(rule: Rule, scene: Scene, answer: Decision) -> None:
     _assert_same(nested, tuple(np.stack([a, a]) for a in _parts(answer)), "two batch axes differ from one")
 
 
-def _check_order(rule: Rule, scene: Scene, answer: Decision, rng: np.random.Generator) -> None:
+def _check_order(rule: Rule, scene: RuleInputs, answer: Decision, rng: np.random.Generator) -> None:
     order = rng.permutation(scene.received.shape[1])
     head, weights, reasons = _parts(answer)
     expected = (head, weights[:, order], reasons[:, order])
     _assert_same(scene.models(order).call(rule), expected, "the order of senders matters")
 
 
-def _check_refusals(rule: Rule, scene: Scene) -> None:
+def _check_refusals(rule: Rule, scene: RuleInputs) -> None:
     bad = (1, 4, 6)
     good = [j for j in range(scene.received.shape[1]) if j not in bad]
     expected = scene.models(good).call(rule)
@@ -204,7 +204,7 @@ def _check_refusals(rule: Rule, scene: Scene) -> None:
         _assert_same(uneven.receiver(i).call(rule), tuple(a[i] for a in _parts(whole)), "receivers with gaps differ")
 
 
-def _check_few_models(rule: Rule, scene: Scene) -> None:
+def _check_few_models(rule: Rule, scene: RuleInputs) -> None:
     for count in (0, 1, 2):
         decision = scene.models(list(range(count))).call(rule)
         expect(np.isfinite(_parts(decision)[0]).all(), f"{count} models give a head that is not finite")
@@ -222,7 +222,7 @@ def _check_few_models(rule: Rule, scene: Scene) -> None:
     expect(np.isfinite(_parts(alone)[0]).all(), "a call with heads alone gives a head that is not finite")
 
 
-def _check_mistakes(rule: Rule, scene: Scene) -> None:
+def _check_mistakes(rule: Rule, scene: RuleInputs) -> None:
     own, received = scene.own, scene.received
     broken = own.copy()
     broken[0, 0, 0] = np.nan
@@ -247,7 +247,7 @@ def _check_mistakes(rule: Rule, scene: Scene) -> None:
         raise AssertionError(f"{what}: a caller's mistake that gets no ValueError")
 
 
-def _check_libraries(rule: Rule, scene: Scene, answer: Decision) -> None:
+def _check_libraries(rule: Rule, scene: RuleInputs, answer: Decision) -> None:
     for name in ("torch", "array_api_strict"):
         if find_spec(name) is None:
             continue
@@ -267,7 +267,7 @@ def _array_of(library: str, array: Array) -> Array:
     return array_api_strict.asarray(array)
 
 
-def _check_small_numbers(rule: Rule, scene: Scene, answer: Decision) -> None:
+def _check_small_numbers(rule: Rule, scene: RuleInputs, answer: Decision) -> None:
     """In 32 bits, and with positions in a pool of any integer type."""
     narrow = scene.map(lambda array: array.astype(np.float32) if array.dtype == np.float64 else array)
     head = _parts(narrow.call(rule))[0]
@@ -285,7 +285,7 @@ def _check_small_numbers(rule: Rule, scene: Scene, answer: Decision) -> None:
         expect(np.isfinite(_parts(decision)[0]).all(), "a huge model makes the head non-finite")
 
 
-def _check_nobody(rule: Rule, scene: Scene) -> None:
+def _check_nobody(rule: Rule, scene: RuleInputs) -> None:
     empty = scene.map(lambda array: array[:0])
     decision = empty.call(rule)
     shapes = tuple(part.shape for part in _parts(decision))
@@ -294,7 +294,7 @@ def _check_nobody(rule: Rule, scene: Scene) -> None:
     expect(shapes == expected, f"a batch of no receivers gives shapes {shapes}, not {expected}")
 
 
-def _check_memory(rule: Rule, scene: Scene) -> None:
+def _check_memory(rule: Rule, scene: RuleInputs) -> None:
     """With what it remembers handed back, a batch equals its receivers alone; without, the rule begins anew."""
     first = scene.call(rule)
     if first.state is None:

@@ -165,11 +165,11 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "all its peers must act in every iteration, and no message be lost or late"
     if scenario.user_shift:
         return "its users must not differ"
-    if scenario.rule.heeds_claims:
+    if scenario.rule.uses_claims:
         return "its rule must not heed claims"
     if not scenario.sharing.plain:
         return "its peers must share heads as they are"
-    most = scenario.rule.looks_at
+    most = scenario.rule.max_candidates
     if most is not None and heard_by_each(scenario) > most:
         return f"its peers must not hear more others than their rule looks at, which is {most}"
     return None

@@ -207,7 +207,7 @@ class LargeWorld:
             claims=None,
             previous=None if self._previous is None else self._previous[part],
             senders=self._senders[part],
-            draws=self._draws(1, self._ids[part], index.shape[1]) if scenario.rule.samples else None,
+            draws=self._draws(1, self._ids[part], index.shape[1]) if scenario.rule.stochastic else None,
             iteration=iteration,
             total=scenario.iterations,
         )
