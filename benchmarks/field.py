@@ -32,7 +32,7 @@ import psutil
 
 from bristle._core import to_numpy
 from bristle.commands.demo import Demo, digits
-from bristle.commands.demo.events import Step
+from bristle.commands.demo.events import PeerIteration
 from bristle.commands.demo.run import running
 from bristle.simulation.population import populate
 from field_task import Task, loopback_bytes
@@ -110,12 +110,12 @@ def _own_memory(process: psutil.Process) -> int:
 def ours(rule: str, size: Size) -> list[Row]:
     """Run our network; return a row for every iteration after which peers were tested."""
     demo, rows = size.demo(rule), list[Row]()
-    told: dict[int, list[Step]] = {}
+    told: dict[int, list[PeerIteration]] = {}
     with running(demo) as network:
         network.meet()
         rows.append({"round": 0, "at": time.time(), "accuracy": 0.0, "bytes": loopback_bytes()})
         for event in network.learn():
-            if isinstance(event, Step):
+            if isinstance(event, PeerIteration):
                 done = told.setdefault(event.iteration, [])
                 done.append(event)
                 if len(done) == demo.peers and event.accuracy is not None:

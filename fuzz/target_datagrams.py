@@ -64,11 +64,11 @@ def check(data: bytes) -> str:
     heads = node.take()
     if not all(np.isfinite(received.head).all() for received in heads):
         raise BrokenPromiseError("a head that is not finite was handed on")
-    if node.inbox._memory or len(node.membership.links) > LIMITS.neighbours:
-        raise BrokenPromiseError(f"{node.inbox._memory} bytes or {len(node.membership.links)} neighbours are left")
+    if node.inbox.memory or len(node.membership.links) > LIMITS.neighbours:
+        raise BrokenPromiseError(f"{node.inbox.memory} bytes or {len(node.membership.links)} neighbours are left")
     if len(node.membership.contacts) > LIMITS.contacts + LIMITS.neighbours:
         raise BrokenPromiseError(f"{len(node.membership.contacts)} addresses are kept")
-    return "taken" if heads else next((reason.value for reason in node.tally.refused), "nothing refused")
+    return "taken" if heads else next(iter(node.counters.refused), "nothing refused")
 
 
 def _happen(reader: Reader, node: Node, theirs: Session, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Heads that come in: manifests and pieces of several heads of two senders, in any order, cut and changed: `Inbox`.
+"""Heads that come in: manifests and pieces of several heads of two senders, in any order, cut and changed: `HeadInbox`.
 
 An input is a list of things that happen, each a byte that says which and some that say how.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bristle.p2p.inbox import Inbox
-from bristle.p2p.limits import Allowance, Limits, Pool
-from bristle.p2p.neighbour import Link, Tally
+from bristle.p2p.inbox import HeadInbox
+from bristle.p2p.limits import Limits, NeighbourBudget, SharedBudget
+from bristle.p2p.neighbour import Counters, Link
 from bristle.wire import messages
 from bristle.wire.encoding import decode_head
 from bristle.wire.manifest import decode_manifest
@@ -52,14 +52,14 @@ EXPECTED = _expected()
 
 def check(data: bytes) -> str:
     """Let it happen; whatever did, memory is accounted for, and every head that arrived is the one that was signed."""
-    tally = Tally()
+    counters = Counters()
     answers: list[bytes] = []
-    pool = Pool(LIMITS)
-    inbox = Inbox(
-        group=GROUP, limits=LIMITS, tally=tally, pool=pool, send=lambda link, message: answers.append(message)
+    shared = SharedBudget(LIMITS)
+    inbox = HeadInbox(
+        group=GROUP, limits=LIMITS, counters=counters, shared=shared, send=lambda link, message: answers.append(message)
     )
     links = [
-        Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, Allowance(LIMITS), 0, 0)
+        Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, NeighbourBudget(LIMITS), 0, 0)
         for at, sender in enumerate(SENDERS)
     ]
     reader, now, taken = Reader(data), 0.0, 0
@@ -79,8 +79,8 @@ def check(data: bytes) -> str:
             elif isinstance(message, Piece):
                 inbox.on_piece(link, message, 1200, now)
         held = sum(each.incoming.size for each in links if each.incoming is not None)
-        if held != inbox._memory or held > LIMITS.memory:
-            raise BrokenPromiseError(f"heads of {held} bytes are coming in, {inbox._memory} are accounted for")
+        if held != inbox.memory or held > LIMITS.memory:
+            raise BrokenPromiseError(f"heads of {held} bytes are coming in, {inbox.memory} are accounted for")
         for received in inbox.take():
             taken += 1
             expected = EXPECTED.get((received.sender, received.sequence))
@@ -89,7 +89,7 @@ def check(data: bytes) -> str:
     for answer in answers:
         if isinstance(messages.decode(answer), Refusal):
             raise BrokenPromiseError(f"answered {answer.hex()}, which no peer understands")
-    return "taken" if taken else next((reason.value for reason in tally.refused), "incomplete")
+    return "taken" if taken else next(iter(counters.refused), "incomplete")
 
 
 def _message(reader: Reader, kind: int, heads: list[Signed]) -> object:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bristle.p2p import Limits
-from bristle.p2p.contacts import BARRED_FOR, MOST_BARRED
+from bristle.p2p.contacts import BAN_SECONDS, MOST_BANS
 from bristle.p2p.inbox import WAITING
 from bristle.p2p.membership import MOST_GUESTS
-from bristle.p2p.udp import AT_A_LOOK, NOW_AND_THEN
+from bristle.p2p.udp import POLL_DATAGRAMS, POLL_SECONDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -37,16 +37,16 @@ def test_the_numbers_are_those_of_the_code() -> None:
     for said in (
         f"{limits.handshake_rate:.0f} a second (100 from 256",
         f"joins {limits.handshake_rate:.0f}, a host {limits.handshake_rate:.0f}",
-        f"{limits.manifest_rate:.0f} manifests a second; messages for nothing {limits.nuisance_rate:.0f}",
+        f"{limits.manifest_rate:.0f} manifests a second; messages for nothing {limits.useless_rate:.0f}",
         f"handshakes {30 * limits.handshake_rate:.0f}, joins {limits.handshake_rate:.0f} "
         f"({0.4 * limits.handshake_rate:.0f} while there is no room), "
         f"manifests {16 * limits.manifest_rate:.0f} a second",
-        f"{AT_A_LOOK} datagrams every {1000 * NOW_AND_THEN:.0f} ms",
+        f"{POLL_DATAGRAMS} datagrams every {1000 * POLL_SECONDS:.0f} ms",
         f"{limits.memory >> 20} MiB of heads coming in",
-        f"{MOST_GUESTS} guests; {limits.contacts} addresses; {MOST_BARRED} barred keys",
+        f"{MOST_GUESTS} guests; {limits.contacts} addresses; {MOST_BANS} banned keys",
         f"{limits.sender_rate / 1e6:.0f} MB/s in",
         f"{limits.receive_rate / 1e6:.0f} MB/s in, half",
         f"{limits.send_rate / 1e6} MB/s out",
     ):
         assert said in PAGE, said
-    assert (WAITING, BARRED_FOR) == (2, 60.0)
+    assert (WAITING, BAN_SECONDS) == (2, 60.0)

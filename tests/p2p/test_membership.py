@@ -43,7 +43,7 @@ def test_hellos_beyond_the_budget_are_not_answered(virtual: Networks, group: Gro
     stranger = Stranger(network, group, 7)
     answers = sum(bool(stranger.say(stranger.caller.hello())) for _ in range(100))
     assert 0 < answers < 50
-    assert node.tally.refused[Refusal.OVER_BUDGET] == 100 - answers
+    assert node.counters.refused[Refusal.OVER_BUDGET] == 100 - answers
     network.now += 5.0
     assert 0 < sum(bool(stranger.say(stranger.caller.hello())) for _ in range(100)) < 50
 
@@ -54,7 +54,7 @@ def test_joins_beyond_the_budget_are_not_answered(virtual: Networks, group: Grou
     stranger = Stranger(network, group, 7)
     join = stranger.join()
     assert [bool(stranger.say(join)) for _ in range(4)] == [True, True, False, False]
-    assert node.tally.refused[Refusal.OVER_BUDGET] == 2
+    assert node.counters.refused[Refusal.OVER_BUDGET] == 2
 
 
 def test_strangers_who_never_prove_themselves_give_way_to_newer_ones(virtual: Networks, group: Group) -> None:
@@ -86,7 +86,7 @@ def test_answers_that_nobody_asked_for_are_refused(virtual: Networks, group: Gro
         other.receive(stranger.address, stranger.caller.join(cookie.cookie, alone=False), network.now)
         answer = next(said for _, to, said in network.traffic if to == stranger.address)
     node.receive(("127.0.0.1", 2), answer, network.now)
-    assert node.tally.refused[Refusal.UNKNOWN_SESSION] == 1
+    assert node.counters.refused[Refusal.UNKNOWN_SESSION] == 1
     assert not node.membership.links
 
 

@@ -37,14 +37,14 @@ def test_heads_go_to_all_with_their_claims(virtual: Networks, large: Group, head
     assert network.run(2, lambda: nodes[0].outbox.settled(network.now))
     for node in nodes[1:]:
         (received,) = node.take()
-        assert received.sender == nodes[0].membership._identity.key_id
+        assert received.sender == nodes[0].membership.identity.key_id
         assert received.iteration == 7
         assert received.claims is not None
         np.testing.assert_array_equal(received.claims, claims)
         np.testing.assert_allclose(received.head, head, atol={"float32": 0, "float16": 1e-4, "int8": 2e-3}[encoding])
         assert received.head.dtype == np.float32
         assert not node.take()
-    assert nodes[0].tally.heads_out == 3
+    assert nodes[0].counters.heads_out == 3
 
 
 @pytest.mark.parametrize("datagram", [1232, 8192])
@@ -67,7 +67,7 @@ def test_heads_arrive_through_loss_delay_reordering_and_duplication(
     nodes = network.mesh(5, large)
 
     def all_have(count: int) -> bool:
-        return all(node.tally.heads_in == count for node in nodes)
+        return all(node.counters.heads_in == count for node in nodes)
 
     for iteration in range(1, 6):
         for index, node in enumerate(nodes):
@@ -77,10 +77,10 @@ def test_heads_arrive_through_loss_delay_reordering_and_duplication(
             received = node.take()
             assert len(received) == 4
             assert {each.iteration for each in received} == {iteration}
-    assert sum(node.tally.retransmissions for node in nodes) > 0
+    assert sum(node.counters.retransmissions for node in nodes) > 0
     # Twenty in a hundred are lost; sending everything twice would be a bad way to cope.
-    shared = sum(node.tally.heads_out for node in nodes)
-    assert sum(node.tally.retransmissions for node in nodes) < 0.6 * 28 * shared
+    shared = sum(node.counters.heads_out for node in nodes)
+    assert sum(node.counters.retransmissions for node in nodes) < 0.6 * 28 * shared
 
 
 def test_a_newer_head_replaces_one_in_flight(virtual: Networks, large: Group, head_of: Heads) -> None:
@@ -92,10 +92,10 @@ def test_a_newer_head_replaces_one_in_flight(virtual: Networks, large: Group, he
     assert network.run(2, lambda: nodes[0].outbox.settled(network.now))
     (received,) = nodes[1].take()
     assert received.iteration == 2
-    assert nodes[0].tally.heads_given_up == 1
+    assert nodes[0].counters.heads_given_up == 1
     network.run(2)
     assert not nodes[1].take()
-    assert nodes[1].inbox._memory == 0
+    assert nodes[1].inbox.memory == 0
 
 
 def test_a_newcomer_gets_the_newest_head(virtual: Networks, group: Group, head_of: Heads) -> None:
@@ -119,7 +119,7 @@ def test_neighbours_are_bounded_and_the_rest_still_find_somebody(virtual: Networ
     counts = [len(node.membership.links) for node in nodes]
     assert max(counts) <= 3
     assert min(counts) >= 1
-    assert nodes[0].tally.refused[Refusal.FULL] > 0
+    assert nodes[0].counters.refused[Refusal.FULL] > 0
     assert all(len(node.membership.sessions) < 20 for node in nodes)
 
 
@@ -198,7 +198,7 @@ def test_two_groups_never_exchange_a_head(virtual: Networks, group: Group, head_
         node.share(head_of(group), iteration=index, now=network.now)
     network.run(5)
     assert [[received.iteration for received in node.take()] for node in nodes] == [[2], [3], [0], [1]]
-    assert all(node.tally.refused[Refusal.WRONG_GROUP] > 0 for node in nodes)
+    assert all(node.counters.refused[Refusal.WRONG_GROUP] > 0 for node in nodes)
 
 
 @pytest.mark.parametrize("closed_by", ["secret", "members"])
@@ -226,7 +226,7 @@ def test_an_outsider_gets_nothing_from_a_closed_group(
     assert [received.iteration for received in second.take()] == [1]
     assert not spy.take()
     assert not spy.membership.links
-    assert first.tally.refused[Refusal.NOT_A_MEMBER] > 0
+    assert first.counters.refused[Refusal.NOT_A_MEMBER] > 0
     # What it was sent says nothing but who called: a cookie, a hello, a join.
     assert {len(datagram) for _, to, datagram in network.traffic if to[1] == 3} <= {55, 64, 22 + 215}
     assert all(datagram[22] in (1, 2, 3) for _, to, datagram in network.traffic if to[1] == 3)
@@ -243,7 +243,7 @@ def test_a_neighbour_that_never_acknowledges_does_not_hold_up_the_rest(
     assert network.run(5, lambda: nodes[0].outbox.settled(network.now))
     assert network.now - start < 0.5
     network.run(6)
-    assert nodes[0].tally.heads_given_up == 1
+    assert nodes[0].counters.heads_given_up == 1
     start = network.now
     nodes[0].share(head_of(group), iteration=2, now=network.now)
     assert network.run(5, lambda: nodes[0].outbox.settled(network.now))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bristle.p2p import Limits
-from bristle.p2p.neighbour import Call, Link
+from bristle.p2p.neighbour import Link, PendingHandshake
 from bristle.p2p.node import Node
 from bristle.wire import Group, Refusal
 from bristle.wire import messages as wire
@@ -40,7 +40,7 @@ valid_messages = st.one_of(
 
 
 def link_between(one: Node, other: Node) -> Link:
-    return next(link for link in one.membership.links.values() if link.key_id == other.membership._identity.key_id)
+    return next(link for link in one.membership.links.values() if link.key_id == other.membership.identity.key_id)
 
 
 def say(one: Node, other: Node, message: wire.Message | bytes) -> None:
@@ -55,15 +55,15 @@ def test_a_replayed_datagram_is_refused_and_counted(virtual: Networks, group: Gr
     nodes[0].share(head_of(group), iteration=1, now=network.now)
     network.run(1)
     assert len(nodes[1].take()) == 1
-    before = nodes[1].tally.refused[Refusal.REPLAY]
+    before = nodes[1].counters.refused[Refusal.REPLAY]
     replayed = [(source, datagram) for source, to, datagram in network.traffic if to == ("127.0.0.1", 2)]
     for source, datagram in replayed:
         nodes[1].receive(source, datagram, network.now)
-    assert nodes[1].tally.refused[Refusal.REPLAY] == before + len(replayed)
+    assert nodes[1].counters.refused[Refusal.REPLAY] == before + len(replayed)
     assert not nodes[1].take()
     # From another address, it does not even find a session.
     nodes[1].receive(("127.0.0.1", 99), replayed[0][1], network.now)
-    assert nodes[1].tally.refused[Refusal.UNKNOWN_SESSION] == 1
+    assert nodes[1].counters.refused[Refusal.UNKNOWN_SESSION] == 1
 
 
 def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
@@ -80,23 +80,23 @@ def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
     nodes[1].take()
     say(nodes[0], nodes[1], SignedManifest(1, piece_bytes(), old.signed))
     network.run(1)
-    assert nodes[1].tally.refused[Refusal.REPLAY] == 1
+    assert nodes[1].counters.refused[Refusal.REPLAY] == 1
     assert not nodes[1].take()
 
 
 def manifest_of(node: Node, of: Group, body: bytes, **changes: object) -> Manifest:
-    return manifests.manifest_of(body, of, node.membership._identity.key_id, 2**40, **changes)
+    return manifests.manifest_of(body, of, node.membership.identity.key_id, 2**40, **changes)
 
 
 def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Networks, group: Group) -> None:
     network = virtual()
     honest, liar, other = network.mesh(3, group)
     body = np.ones(group.shape, np.float32).tobytes()
-    identity = liar.membership._identity
+    identity = liar.membership.identity
     victim = manifest_of(other, group, body)
     forgeries = {
         Refusal.FORGED_SENDER: encode_manifest(victim, identity),
-        Refusal.BAD_SIGNATURE: encode_manifest(manifest_of(liar, group, body), other.membership._identity),
+        Refusal.BAD_SIGNATURE: encode_manifest(manifest_of(liar, group, body), other.membership.identity),
         Refusal.WRONG_GROUP: encode_manifest(manifest_of(liar, group, body, group=bytes(20)), identity),
         Refusal.WRONG_SHAPE: encode_manifest(manifest_of(liar, group, body, features=79), identity),
         Refusal.OVERSIZE: encode_manifest(manifest_of(liar, group, body + bytes(1)), identity),
@@ -106,8 +106,8 @@ def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Netwo
     for refusal, signed in forgeries.items():
         say(liar, honest, SignedManifest(1, piece_bytes(), signed))
         network.run(0.1)
-        assert honest.tally.refused[refusal] == 1, refusal
-    assert honest.inbox._memory == 0
+        assert honest.counters.refused[refusal] == 1, refusal
+    assert honest.inbox.memory == 0
     assert link_between(honest, liar).incoming is None
 
 
@@ -126,13 +126,13 @@ def test_bodies_that_are_not_what_they_should_be_are_refused(
     network = virtual()
     honest, liar = network.mesh(2, group)
     manifest = manifest_of(liar, group, body, **changes)
-    say(liar, honest, SignedManifest(1, 2000, encode_manifest(manifest, liar.membership._identity)))
+    say(liar, honest, SignedManifest(1, 2000, encode_manifest(manifest, liar.membership.identity)))
     for index in range(-(-len(body) // 2000)):
         say(liar, honest, Piece(manifest.sequence, 1, index, body[2000 * index : 2000 * (index + 1)]))
     network.run(1)
-    assert honest.tally.refused == {refusal: 1}
+    assert honest.counters.refused == {refusal: 1}
     assert not honest.take()
-    assert honest.inbox._memory == 0
+    assert honest.inbox.memory == 0
 
 
 def test_memory_for_heads_is_bounded(virtual: Networks, group: Group) -> None:
@@ -141,14 +141,14 @@ def test_memory_for_heads_is_bounded(virtual: Networks, group: Group) -> None:
     honest, *liars = network.mesh(4, group, limits=Limits(memory=7000, loopback_datagram=1232))
     for liar in liars:
         manifest = manifest_of(liar, group, body)
-        say(liar, honest, SignedManifest(1, piece_bytes(), encode_manifest(manifest, liar.membership._identity)))
+        say(liar, honest, SignedManifest(1, piece_bytes(), encode_manifest(manifest, liar.membership.identity)))
         network.run(0.1)
-    assert honest.inbox._memory == 6400
-    assert honest.tally.refused[Refusal.NO_MEMORY] == 1
+    assert honest.inbox.memory == 6400
+    assert honest.counters.refused[Refusal.NO_MEMORY] == 1
     # What never comes is not waited for.
     network.run(30)
-    assert honest.inbox._memory == 0
-    assert honest.tally.refused[Refusal.TOO_SLOW] == 2
+    assert honest.inbox.memory == 0
+    assert honest.counters.refused[Refusal.TOO_SLOW] == 2
 
 
 def _has_links(node: Node) -> bool:
@@ -174,11 +174,11 @@ def test_heads_that_wait_are_few_however_many_senders_there_were(
         passing.leave()
         network.remove(("127.0.0.1", port))
         network.run(1.0)
-    assert resting.tally.refused[Refusal.NO_MEMORY] > 5
+    assert resting.counters.refused[Refusal.NO_MEMORY] > 5
     waiting = resting.take()
     assert len(waiting) == 6
     # Who is still there has lost nothing.
-    assert [one.iteration for one in waiting if one.sender == friend.membership._identity.key_id] == [29]
+    assert [one.iteration for one in waiting if one.sender == friend.membership.identity.key_id] == [29]
 
 
 def test_pieces_without_a_manifest_are_few(virtual: Networks, group: Group) -> None:
@@ -202,7 +202,7 @@ def test_a_neighbour_that_sends_too_much_is_held_back_and_the_rest_is_not(
         say(flooder, honest, Piece(2**40, 1, 1, bytes(1100)))
     friend.share(head_of(group), iteration=5, now=network.now)
     network.run(1)
-    assert honest.tally.refused[Refusal.OVER_BUDGET] > 80
+    assert honest.counters.refused[Refusal.OVER_BUDGET] > 80
     assert [received.iteration for received in honest.take()] == [5]
 
 
@@ -210,14 +210,14 @@ def test_joins_are_budgeted_before_signatures_are_checked(virtual: Networks, gro
     network = virtual()
     target = network.add(group, port=1)
     flooder = network.add(group, port=2)
-    calls: dict[bytes, Call] = {}
+    calls: dict[bytes, PendingHandshake] = {}
     for _ in range(300):
-        flooder.membership._calls.clear()
+        flooder.membership.pending.clear()
         flooder.membership.call(("127.0.0.1", 1), network.now)
-        calls |= flooder.membership._calls
-    flooder.membership._calls = calls
+        calls |= flooder.membership.pending
+    flooder.membership.pending = calls
     network.run(0.5)
-    assert target.tally.refused[Refusal.OVER_BUDGET] > 200
+    assert target.counters.refused[Refusal.OVER_BUDGET] > 200
     assert len(target.membership.sessions) <= 2
     # Once it has stopped shouting, it is let in.
     network.run(3)
@@ -234,7 +234,7 @@ def test_neighbours_cannot_make_a_peer_contact_just_anything(virtual: Networks, 
     link = link_between(honest, liar)
     handed_on = tuple((bytes([index] * 20), address) for index, address in enumerate(addresses))
     honest.membership.learn(Peers(0, handed_on), link.key_id, link.address, network.now)
-    assert honest.tally.refused[Refusal.BAD_ADDRESS] == len(addresses)
+    assert honest.counters.refused[Refusal.BAD_ADDRESS] == len(addresses)
     many = [(bytes([index] * 20), ("192.0.2.7", 1000 + index)) for index in range(200)]
     honest.membership.learn(Peers(0, tuple(many)), link.key_id, link.address, network.now)
     assert len(honest.membership.contacts) <= 2 + 32
@@ -246,10 +246,10 @@ def test_endless_manifests_cost_few_signature_checks(virtual: Networks, group: G
     body = bytes(3200)
     for index in range(200):
         manifest = manifest_of(liar, group, body, sequence=2**40 + index)
-        say(liar, honest, SignedManifest(1, piece_bytes(), encode_manifest(manifest, liar.membership._identity)))
+        say(liar, honest, SignedManifest(1, piece_bytes(), encode_manifest(manifest, liar.membership.identity)))
     friend.share(head_of(group), iteration=5, now=network.now)
     network.run(0.5)
-    assert honest.tally.refused[Refusal.OVER_BUDGET] > 130
+    assert honest.counters.refused[Refusal.OVER_BUDGET] > 130
     assert [received.iteration for received in honest.take()] == [5]
 
 
@@ -258,13 +258,13 @@ def test_a_manifest_whose_pieces_nobody_could_count_is_refused(virtual: Networks
     huge = Group(application="test", backbone="backbone", classes=("a",), features=10_000_000)
     honest, liar = network.mesh(2, huge)
     manifest = replace(manifest_of(liar, huge, bytes(1)), body=40_000_000, digests=(bytes(16),) * 32)
-    signed = encode_manifest(manifest, liar.membership._identity)
+    signed = encode_manifest(manifest, liar.membership.identity)
     say(liar, honest, SignedManifest(1, 512, signed))
     network.run(0.1)
-    assert honest.tally.refused == {Refusal.MALFORMED: 1}
+    assert honest.counters.refused == {Refusal.MALFORMED: 1}
     say(liar, honest, SignedManifest(1, 1188, signed))
     network.run(0.1)
-    assert honest.inbox._memory == 40_000_000
+    assert honest.inbox.memory == 40_000_000
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -282,6 +282,6 @@ def test_whatever_a_neighbour_says_nothing_breaks(virtual: Networks, sayings: li
         if to in network.nodes:
             network.nodes[to].receive(source, bytes(changed), network.now)
     network.run(20)
-    assert honest.inbox._memory == 0
+    assert honest.inbox.memory == 0
     assert not honest.take()
     assert len(honest.membership.contacts) <= Limits().contacts

@@ -191,7 +191,7 @@ def test_a_newer_share_replaces_an_older_and_sent_returns(
         for iteration in range(20):
             first.share(head_of(large, iteration), iteration=iteration)
         await first.sent()
-        await wait(lambda: second._node.inbox.seen(first.identity.key_id) == first._node.outbox._next_sequence - 1)
+        await wait(lambda: second.node.inbox.seen(first.identity.key_id) == first.node.outbox.next_sequence - 1)
         (received,) = second.take()
         assert received.iteration == 19
         np.testing.assert_array_equal(received.head, head_of(large, 19))
@@ -208,7 +208,7 @@ def test_sent_returns_when_there_is_nobody_or_when_it_stops(
         alone.share(head_of(group), iteration=1)
         await alone.sent()
         first, second = await mesh(network, wait, group, 2)
-        second._endpoint.close()  # Gone without a word.
+        second.udp.close()  # Gone without a word.
         first.share(head_of(group), iteration=1)
         waiting = asyncio.ensure_future(first.sent())
         await asyncio.sleep(0.05)

@@ -87,7 +87,7 @@ def test_a_head_arrives_through_anything_that_is_not_always_lost(
                 assert not to_receiver
                 sender.acknowledged(heard, now)
         assert SMALLEST_WINDOW <= sender.path.window <= LARGEST_WINDOW
-        assert len(sender._on_their_way) <= LARGEST_WINDOW
+        assert len(sender.in_flight) <= LARGEST_WINDOW
     assert receiver.complete
     assert receiver.body() == body
 
@@ -106,7 +106,7 @@ def test_acknowledgements_that_lie_do_no_harm(lies: list[Acknowledgement]) -> No
             sender.next(0.01 * turn)
         sender.acknowledged(lie, 0.01 * turn)
         sender.tick(0.01 * turn)
-    assert len(sender._on_their_way) <= sender.path.window + len(lies)
+    assert len(sender.in_flight) <= sender.path.window + len(lies)
 
 
 @given(

@@ -9,7 +9,7 @@ from ipv8.messaging.interfaces.endpoint import EndpointClosedException
 
 from bristle.p2p import Overlay
 from bristle.p2p.beacon import Beacon
-from bristle.p2p.flood_filter import Welcomed
+from bristle.p2p.flood_filter import AllowedTraffic
 from bristle.p2p.udp import UDPSocket
 from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
@@ -26,7 +26,11 @@ def taken_port() -> tuple[socket.socket, int]:
 
 def socket_at(port: int = 0, receive: Callable[[list[tuple[Address, bytes]]], int] = lambda come: 0) -> UDPSocket:
     return UDPSocket(
-        "127.0.0.1", port, receive=receive, welcomed=lambda: Welcomed(bytes(22), (), ()), unread=lambda dropped: None
+        "127.0.0.1",
+        port,
+        receive=receive,
+        allowed=lambda: AllowedTraffic(bytes(22), (), ()),
+        unread=lambda dropped: None,
     )
 
 

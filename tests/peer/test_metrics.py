@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bristle.peer.http import render
 from bristle.peer.record import Heard, Iteration
-from bristle.peer.status import ClassCount, Neighbour, Status
+from bristle.peer.status import ClassCount, NeighbourStatus, Status
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{NAME}="(?:[^"\\\n]|\\[\\"n])*",?)*)\}})? (-?[0-9.e+-]+)')
@@ -26,7 +26,7 @@ def status() -> Status:
         bytes_last_day=99,
         last=Iteration(iteration=12, at=1000.25, seconds=0.004, heard=heard),
         accuracy=0.9,
-        neighbours=(Neighbour(key_id="ab" * 20, address="127.0.0.1:1", silent=0.1),),
+        neighbours=(NeighbourStatus(key_id="ab" * 20, address="127.0.0.1:1", silent=0.1),),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bristle.commands.demo.relay import Impairment, Line, bound_socket
+from bristle.commands.demo.relay import ImpairedLine, Impairment, bound_socket
 from bristle.p2p import Limits, Overlay
 from bristle.p2p.node import Node
 from bristle.wire import Group, Identity
@@ -98,7 +98,7 @@ class VirtualNetwork:
         return nodes
 
 
-class Relay(Line):
+class Relay(ImpairedLine):
     """A bad line between one peer and whoever calls it there.
 
     To the peer, every caller has an address of its own at the relay, as behind a router.

@@ -17,8 +17,8 @@ from bristle.wire.encoding import PLAIN, ZLIB, decode_head, encode_head, largest
 from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome, answer_join, check_join
 from bristle.wire.identity import verify
 from bristle.wire.manifest import (
-    Extension,
     Manifest,
+    ManifestExtension,
     claims_extension,
     decode_manifest,
     digests_of,
@@ -106,7 +106,7 @@ def manifest(**changes: Any) -> Manifest:
 
 def test_a_manifest_and_what_is_signed_of_it() -> None:
     claims = np.array([True, False, False, False, True, False, False, False, False, True])
-    said = manifest(extensions=(claims_extension(claims), Extension(300, b"xyz")))
+    said = manifest(extensions=(claims_extension(claims), ManifestExtension(300, b"xyz")))
     data = encode_manifest(said, IDENTITY)
     content = (
         bytes([1, 1, 0, 0])
@@ -129,23 +129,27 @@ def test_a_manifest_and_what_is_signed_of_it() -> None:
 
 def test_a_manifest_has_1150_bytes_at_most() -> None:
     room = 1150 - len(encode_manifest(manifest(), IDENTITY)) - 4
-    largest = manifest(extensions=(Extension(9, bytes(room)),))
+    largest = manifest(extensions=(ManifestExtension(9, bytes(room)),))
     data = encode_manifest(largest, IDENTITY)
     assert len(data) == 1150
     assert decode_manifest(data, GROUP) == largest
     with pytest.raises(ValueError, match="at most 1150 bytes, not 1151"):
-        encode_manifest(manifest(extensions=(Extension(9, bytes(room + 1)),)), IDENTITY)
+        encode_manifest(manifest(extensions=(ManifestExtension(9, bytes(room + 1)),)), IDENTITY)
     assert decode_manifest(data + b"x", GROUP) is Refusal.MALFORMED
 
 
 def test_the_smallest_body_and_empty_extensions_are_fine() -> None:
-    said = manifest(compression=1, body=1, digests=(bytes(16),), extensions=(Extension(2, b""), Extension(3, b"")))
+    said = manifest(
+        compression=1, body=1, digests=(bytes(16),), extensions=(ManifestExtension(2, b""), ManifestExtension(3, b""))
+    )
     assert decode_manifest(encode_manifest(said, IDENTITY), GROUP) == said
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 6])
 def test_extensions_that_end_too_early_are_refused(cut: int) -> None:
-    data = bytearray(encode_manifest(manifest(extensions=(Extension(9, b""), Extension(9, b"abc"))), IDENTITY))
+    data = bytearray(
+        encode_manifest(manifest(extensions=(ManifestExtension(9, b""), ManifestExtension(9, b"abc"))), IDENTITY)
+    )
     extended = struct.unpack_from(">H", data, 74)[0]
     shorter = bytes(data[:74]) + struct.pack(">H", extended - cut) + bytes(data[76 : -64 - cut]) + bytes(64)
     assert decode_manifest(shorter, GROUP) is Refusal.MALFORMED

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bristle.wire import Group, Identity, Refusal
 from bristle.wire.manifest import (
-    Extension,
     Manifest,
+    ManifestExtension,
     claims_extension,
     decode_manifest,
     digests_of,
@@ -45,11 +45,11 @@ def manifest(**changes: Any) -> Manifest:
 @given(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**32 - 1),
-    st.lists(st.builds(Extension, st.integers(2, 65_535), st.binary(max_size=60)), max_size=4),
+    st.lists(st.builds(ManifestExtension, st.integers(2, 65_535), st.binary(max_size=60)), max_size=4),
     st.none() | st.lists(st.booleans(), min_size=10, max_size=10),
 )
 def test_what_is_encoded_is_decoded(
-    sequence: int, iteration: int, extensions: list[Extension], claims: list[bool] | None
+    sequence: int, iteration: int, extensions: list[ManifestExtension], claims: list[bool] | None
 ) -> None:
     if claims is not None:
         extensions.append(claims_extension(np.array(claims)))
@@ -73,7 +73,7 @@ def test_its_size_is_what_the_size_function_says() -> None:
 @settings(max_examples=300)
 @given(st.integers(0, 10_000), st.integers(0, 7))
 def test_a_signature_covers_every_bit(place: int, bit: int) -> None:
-    data = bytearray(encode_manifest(manifest(extensions=(Extension(99, b"unknown"),)), IDENTITY))
+    data = bytearray(encode_manifest(manifest(extensions=(ManifestExtension(99, b"unknown"),)), IDENTITY))
     data[place % len(data)] ^= 1 << bit
     heard = decode_manifest(bytes(data), GROUP)
     assert isinstance(heard, Refusal) or not is_signed(bytes(data), heard, IDENTITY.key)
@@ -102,9 +102,9 @@ def test_any_bytes_after_an_honest_beginning_are_refused_or_read(tail: bytes) ->
         ({"body": 0}, Refusal.MALFORMED),
         ({"digests": ()}, Refusal.MALFORMED),
         ({"digests": (bytes(16),) * 2}, Refusal.MALFORMED),
-        ({"extensions": (Extension(1, b"\xff"),)}, Refusal.MALFORMED),
-        ({"extensions": (Extension(1, b"\xff\xff"),)}, Refusal.MALFORMED),
-        ({"extensions": (Extension(1, b"\xff\x03"),) * 2}, Refusal.MALFORMED),
+        ({"extensions": (ManifestExtension(1, b"\xff"),)}, Refusal.MALFORMED),
+        ({"extensions": (ManifestExtension(1, b"\xff\xff"),)}, Refusal.MALFORMED),
+        ({"extensions": (ManifestExtension(1, b"\xff\x03"),) * 2}, Refusal.MALFORMED),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], refusal: Refusal) -> None:

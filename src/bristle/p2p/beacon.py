@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from bristle.p2p.limits import Bucket
+from bristle.p2p.limits import TokenBucket
 from bristle.wire.group import GROUP_ID_BYTES, PROOF_BYTES, Group
 from bristle.wire.messages import Address
 from bristle.wire.refusal import Refusal
@@ -73,7 +73,7 @@ class Beacon(asyncio.DatagramProtocol):
         self._group, self._port, self._listening = group, port, listening
         self._found, self._refused = found, refused
         self._nonce = os.urandom(_NONCE_BYTES)
-        self._budget = Bucket(_MOST, _MOST)
+        self._budget = TokenBucket(_MOST, _MOST)
         self._transport: asyncio.DatagramTransport | None = None
         self._task: asyncio.Task[None] | None = None
 

@@ -1,4 +1,4 @@
-"""Heads that come in: checked at every step before anything is spent on them. No sockets, no clock."""
+"""Receiving heads: every step is checked before anything is spent on it. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, Pool
-from bristle.p2p.neighbour import Link, Tally
+from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
+from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Incoming
 from bristle.wire.encoding import Head, decode_head
 from bristle.wire.group import Group
@@ -21,29 +21,29 @@ from bristle.wire.refusal import Refusal
 
 REMEMBERED_SENDERS = 4096
 WAITING = 2
-"""Times the number of neighbours: heads, one of each sender, that wait for the learner at most."""
+"""Heads waiting for the learner, one per sender, at most: a multiple of the number of slots."""
 
 _SLOWNESS = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class Received:
-    """A head that arrived whole, from who it says, and finite.
+class ReceivedHead:
+    """A head that arrived complete, correctly signed and finite.
 
     Parameters
     ----------
     sender : bytes
         Key id.
     iteration, sequence : int
-        The sender's words.
+        As the sender states them.
     head : float32 array [C, D]
         The head.
     claims : bool array [C], optional
-        The classes that the sender says it knows first-hand.
+        Classes that the sender says it trains and tests itself.
     address : (str, int)
-        Where it came from.
+        The sender's address.
     bytes : int
-        What it took on the wire: all datagrams of it that arrived.
+        Size of all its datagrams that arrived.
     """
 
     sender: bytes
@@ -55,46 +55,52 @@ class Received:
     bytes: int
 
 
-class Inbox:
-    """Collects the heads of all neighbours, the newest of each.
+class HeadInbox:
+    """Collects the newest head of every neighbour.
 
     Parameters
     ----------
-    group, limits, tally, pool
-        What heads must fit, how much is too much, where to count, and what all neighbours share.
+    group, limits, counters, shared
+        The group, the limits, counters to update, and the budget that all neighbours share.
     send : callable
-        Seals a message for a neighbour and sends it.
+        Seals a message and sends it to a neighbour.
     """
 
     def __init__(
-        self, *, group: Group, limits: Limits, tally: Tally, pool: Pool, send: Callable[[Link, bytes], None]
+        self,
+        *,
+        group: Group,
+        limits: Limits,
+        counters: Counters,
+        shared: SharedBudget,
+        send: Callable[[Link, bytes], None],
     ) -> None:
-        self._group, self._limits, self._tally, self._pool, self._send = group, limits, tally, pool, send
-        self._memory = 0
+        self._group, self._limits, self._counters, self._shared, self._send = group, limits, counters, shared, send
+        self.memory = 0
         self._seen: OrderedDict[bytes, int] = OrderedDict()
-        self._inbox: dict[bytes, Received] = {}
+        self._inbox: dict[bytes, ReceivedHead] = {}
 
     def seen(self, key_id: bytes) -> int:
-        """Return the newest sequence that came from a sender; 0: none did."""
+        """Return the newest sequence number received from a sender, or 0."""
         return self._seen.get(key_id, 0)
 
     def on_manifest(self, link: Link, message: SignedManifest, size: int, now: float) -> float:
-        """Take a manifest: everything that costs nothing is checked before the signature. Return what it was worth."""
+        """Process a manifest, cheap checks before the signature; return its worth."""
         incoming = link.incoming
         sequence = sequence_of(message.signed)
         if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
-            # Once more: the acknowledgement got lost.
+            # A duplicate: the acknowledgement got lost.
             incoming.begin(incoming.manifest, message.piece_size, message.order, now)
             self._acknowledge(link, now)
             return NOTHING
-        if not link.allowance.may_announce(now):
-            self._tally.refuse(Refusal.OVER_BUDGET)
+        if not link.budget.may_announce(now):
+            self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
         manifest = decode_manifest(message.signed, self._group)
-        refusal = manifest if isinstance(manifest, Refusal) else self._why_not(link, manifest, message, now)
+        refusal = manifest if isinstance(manifest, Refusal) else self._refusal(link, manifest, message, now)
         if refusal is not None:
             if sequence != self.seen(link.key_id):  # Else it is one we have, once more.
-                self._tally.refuse(refusal)
+                self._counters.refuse(refusal)
             if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
                 self._send(link, encode(Acknowledgement(sequence, message.order, STOP)))
             return NOTHING
@@ -102,17 +108,17 @@ class Inbox:
         worth = PROMISED
         if incoming is None or incoming.sequence != sequence:
             if incoming is not None and not incoming.pieces:
-                worth = NOTHING  # The last manifest was for nothing, and so is this one perhaps.
+                worth = NOTHING  # Not one piece followed the last manifest.
             self.forget(link)
             incoming = link.incoming = Incoming(sequence, now)
         incoming.size = manifest.body
         incoming.bytes += size
-        self._memory += manifest.body
+        self.memory += manifest.body
         incoming.begin(manifest, message.piece_size, message.order, now)
         self._progress(link, now)
         return worth
 
-    def _why_not(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
+    def _refusal(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
         newest = self.seen(link.key_id)
         if link.incoming is not None and link.incoming.manifest is not None:
             newest = max(newest, link.incoming.sequence)
@@ -123,14 +129,14 @@ class Inbox:
         if manifest.body > message.piece_size * (MOST_UNITS - 1):
             return Refusal.MALFORMED
         freed = link.incoming.size if link.incoming is not None else 0
-        if self._memory - freed + manifest.body > self._limits.memory:
+        if self.memory - freed + manifest.body > self._limits.memory:
             return Refusal.NO_MEMORY
-        if not link.allowance.take_manifest(self._pool, now):
+        if not link.budget.take_manifest(self._shared, now):
             return Refusal.OVER_BUDGET
         return None if is_signed(message.signed, manifest, link.key) else Refusal.BAD_SIGNATURE
 
     def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> float:
-        """Take a piece, of the head that is coming in or of one whose manifest is late. Return what it was worth."""
+        """Process a piece of a head, also one that overtook its manifest; return its worth."""
         incoming = link.incoming
         if piece.sequence <= self.seen(link.key_id) or (incoming is not None and piece.sequence < incoming.sequence):
             self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP)))
@@ -141,7 +147,7 @@ class Inbox:
         incoming.bytes += size
         pieces = incoming.pieces
         if not incoming.add(piece, now):
-            self._tally.refuse(Refusal.MALFORMED)
+            self._counters.refuse(Refusal.MALFORMED)
             return NOTHING
         worth = WANTED if incoming.manifest is not None and incoming.pieces > pieces else LATE
         self._progress(link, now)
@@ -166,21 +172,21 @@ class Inbox:
         if len(self._seen) > REMEMBERED_SENDERS:
             self._seen.popitem(last=False)
         if not manifest.matches(body):
-            self._tally.refuse(Refusal.BAD_DIGEST)
+            self._counters.refuse(Refusal.BAD_DIGEST)
             return
         head = decode_head(body, shape=manifest.shape, encoding=manifest.encoding, compression=manifest.compression)
         if isinstance(head, Refusal):
-            self._tally.refuse(head)
+            self._counters.refuse(head)
             return
-        link.allowance.kept()
-        self._tally.heads_in += 1
+        link.budget.head_followed()
+        self._counters.heads_in += 1
         link.heads_in += 1
         self._inbox.pop(link.key_id, None)  # So that the newest comes last.
         if len(self._inbox) >= WAITING * self._limits.neighbours:
             # Senders come and go while the learner rests: those who are still there send again.
             del self._inbox[next(iter(self._inbox))]
-            self._tally.refuse(Refusal.NO_MEMORY)
-        self._inbox[link.key_id] = Received(
+            self._counters.refuse(Refusal.NO_MEMORY)
+        self._inbox[link.key_id] = ReceivedHead(
             link.key_id,
             manifest.iteration,
             manifest.sequence,
@@ -191,9 +197,9 @@ class Inbox:
         )
 
     def forget(self, link: Link) -> None:
-        """Let go of what was coming in from a neighbour."""
+        """Discard the transfer in progress from a neighbour."""
         if link.incoming is not None:
-            self._memory -= link.incoming.size
+            self.memory -= link.incoming.size
             link.incoming = None
 
     @property
@@ -201,20 +207,20 @@ class Inbox:
         """Whether `take` would return something."""
         return bool(self._inbox)
 
-    def take(self) -> list[Received]:
+    def take(self) -> list[ReceivedHead]:
         """Return the newest head of every sender since the last time."""
         inbox, self._inbox = self._inbox, {}
         return list(inbox.values())
 
     def tick(self, links: list[Link], now: float) -> float:
-        """Acknowledge, stop waiting; return when to come again."""
+        """Send acknowledgements, time out transfers; return when to call again."""
         due = math.inf
         for link in links:
             if link.incoming is None:
                 continue
             self._acknowledge(link, now)
             if now - link.incoming.started > self._limits.patience * _SLOWNESS:
-                self._tally.refuse(Refusal.TOO_SLOW)
+                self._counters.refuse(Refusal.TOO_SLOW)
                 self.forget(link)
             else:
                 due = min(due, link.incoming.due)

@@ -1,4 +1,4 @@
-"""Limits on memory, bytes and messages, and the token buckets that enforce them."""
+"""Limits on memory, bytes and messages, and the token buckets that enforce them. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bristle.wire.messages import Address, network_of
 from bristle.wire.sizes import DATAGRAM, LARGEST_DATAGRAM
 
 SMALLEST_DATAGRAM = 1200
-"""What a manifest and its seal may take."""
+"""Smallest allowed datagram limit: a sealed manifest must fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,31 +21,31 @@ class Limits:
     Parameters
     ----------
     neighbours : int
-        Peers that heads are exchanged with at the same time. Peers that the user named come first.
+        Number of neighbour slots: peers to exchange heads with at the same time. Named peers come first.
     contacts : int
-        Addresses kept in mind that other peers handed on.
+        Addresses remembered that other peers passed on.
     memory : int
-        Bytes of heads that are being received, over all neighbours.
+        Bytes of partly received heads, over all neighbours.
     send_rate, receive_rate : float
-        Bytes a second, over all neighbours.
+        Bytes per second, over all neighbours.
     sender_rate : float
-        Bytes a second that one neighbour may send. Every datagram counts as 1000 bytes at least.
+        Bytes per second from one neighbour. Every datagram counts as at least 1000 bytes.
     manifest_rate : float
-        Manifests a second, each of which costs a signature check, from one neighbour; from all together, sixteen times
-        as many, half of which are shared out evenly, so that every neighbour has some.
+        Manifests per second from one neighbour; each costs a signature check. All neighbours together may send
+        sixteen times as many, half of which is divided evenly among the slots.
     handshake_rate : float
-        Handshake datagrams a second that one source address may cost us, and, in the long run, joins of all together.
-    nuisance_rate : float
-        Messages a second that one neighbour may send for nothing: what nobody asked for, or what is here already.
-        Those who send many more are let go, and kept out for a minute.
+        Handshake datagrams per second from one address, and, in the long run, joins per second from all addresses.
+    useless_rate : float
+        Useless messages per second from one neighbour: unsolicited, or duplicates. A neighbour that sends many more
+        is dropped and banned for a minute.
     datagram, loopback_datagram : int
-        Largest UDP payload. The first fits through every path that carries IPv6; loopback has no such limits.
+        Largest UDP payload in bytes: on any path (the default fits every IPv6 path), and on loopback.
     keepalive, silence : float
-        Seconds between signs of life, and without one after which a neighbour is dropped.
+        Seconds between keep-alive messages, and of silence after which a neighbour is dropped.
     patience : float
         Seconds after which an unacknowledged head is given up.
     retry, longest_retry : float
-        Seconds until a silent address is tried again: the first time, doubling up to the longest.
+        Seconds before an unresponsive address is tried again: at first, and at most after doubling.
     """
 
     neighbours: int = 32
@@ -56,7 +56,7 @@ class Limits:
     sender_rate: float = 4e6
     manifest_rate: float = 25.0
     handshake_rate: float = 10.0
-    nuisance_rate: float = 20.0
+    useless_rate: float = 20.0
     datagram: int = DATAGRAM
     loopback_datagram: int = LARGEST_DATAGRAM
     keepalive: float = 5.0
@@ -81,13 +81,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass
-class Bucket:
-    """A token bucket: `burst` at once, `rate` a second in the long run.
+class TokenBucket:
+    """A token bucket: up to `burst` tokens at once, `rate` per second in the long run.
 
     Parameters
     ----------
     rate, burst : float
-        Tokens that come each second, and that fit in.
+        Tokens added per second, and capacity.
     """
 
     rate: float
@@ -99,7 +99,7 @@ class Bucket:
         self.tokens = self.burst
 
     def available(self, now: float) -> float:
-        """Return the tokens that are there at a time."""
+        """Return the number of tokens at time `now`."""
         if self.filled is not None and now > self.filled:
             self.tokens = min(self.burst, self.tokens + (now - self.filled) * self.rate)
         # A clock that steps back must not fill the bucket twice, nor stop it from filling.
@@ -107,43 +107,43 @@ class Bucket:
         return self.tokens
 
     def take(self, amount: float, now: float) -> bool:
-        """Take tokens, if there are enough."""
+        """Take tokens if there are enough; return whether there were."""
         if self.available(now) < amount:
             return False
         self.tokens -= amount
         return True
 
     def give(self, amount: float) -> None:
-        """Give tokens back, as far as they fit in."""
+        """Return tokens, up to the capacity."""
         self.tokens = min(self.burst, self.tokens + amount)
 
 
-class Budgets(Generic[Key]):
-    """A bucket for each source; when there are too many, the one not used for longest is forgotten.
+class TokenBuckets(Generic[Key]):
+    """One token bucket per source; beyond `most` sources, the least recently used is forgotten.
 
     Parameters
     ----------
     rate, burst : float
         Of each bucket.
     most : int
-        How many sources are remembered.
+        Number of sources remembered.
     """
 
     def __init__(self, *, rate: float, burst: float, most: int = 4096) -> None:
         self.rate = rate
         self.burst = burst
         self.most = most
-        self._buckets: OrderedDict[Key, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Key, TokenBucket] = OrderedDict()
 
     def take(self, source: Key, amount: float, now: float) -> bool:
-        """Take tokens of one source, if it has enough."""
+        """Take tokens from one source's bucket if there are enough; return whether there were."""
         return self.spend(source, amount, now) is not None
 
     def spend(self, source: Key, amount: float, now: float) -> float | None:
-        """Take tokens of one source and return how many it has left; None if it has not enough."""
+        """Take tokens from one source's bucket; return how many are left, or None if there were too few."""
         bucket = self._buckets.get(source)
         if bucket is None:
-            bucket = self._buckets[source] = Bucket(self.rate, self.burst)
+            bucket = self._buckets[source] = TokenBucket(self.rate, self.burst)
             if len(self._buckets) > self.most:
                 self._buckets.popitem(last=False)
         else:
@@ -155,20 +155,20 @@ class Budgets(Generic[Key]):
 
 
 ALL_MANIFESTS = 16
-"""Times the rate of one neighbour: manifests of all together."""
+"""Manifests of all neighbours together, as a multiple of the rate of one."""
 
 WANTED, PROMISED, LATE, NOTHING = 1.0, 0.0, -0.25, -1.0
-"""What a message was worth: new and asked for, a manifest, before its manifest or after its head, or for nothing.
+"""Worth of a message: useful, a manifest, late (before its manifest or after its head), useless.
 
-A whole window of pieces, or acknowledgements of it, may come late from somebody honest: when a manifest gets lost,
-or when a newer head overtakes them.
+An honest neighbour may send a whole window of late pieces or acknowledgements: when a manifest gets lost, or when a
+newer head overtakes them.
 """
 
-ALL_NUISANCES = 25
-"""Times the rate of one neighbour: messages for nothing of all together that do not hurt."""
+ALL_USELESS = 25
+"""Global budget for useless messages, as a multiple of the rate of one neighbour."""
 
 _PATIENCE = 20.0
-"""Seconds' worth of messages for nothing that are taken before a neighbour is let go."""
+"""Burst of useless messages tolerated from one neighbour, in seconds of its rate."""
 
 _GOSSIP = 0.5
 _MOST_GOSSIP = 4.0
@@ -176,121 +176,122 @@ _PROMISES = 2.0
 _MOST_PROMISES = 8.0
 
 
-class Pool:
-    """Half of what all neighbours may cost together, for whoever comes first; each is sure of its part of the rest.
+class SharedBudget:
+    """The half of the global budgets that is first come, first served; the other half is divided among the neighbours.
 
     Parameters
     ----------
     limits : Limits
-        How much that is.
+        The configured limits.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.bytes = Bucket(limits.receive_rate / 2, limits.receive_rate / 2)
+        self.bytes = TokenBucket(limits.receive_rate / 2, limits.receive_rate / 2)
         manifests = ALL_MANIFESTS * limits.manifest_rate / 2
-        self.manifests = Bucket(manifests, manifests)
-        self.nuisance = Bucket(ALL_NUISANCES * limits.nuisance_rate, 4 * ALL_NUISANCES * limits.nuisance_rate)
+        self.manifests = TokenBucket(manifests, manifests)
+        self.useless = TokenBucket(ALL_USELESS * limits.useless_rate, 4 * ALL_USELESS * limits.useless_rate)
 
 
-class Allowance:
-    """Budgets of one neighbour. A burst is two seconds' worth.
+class NeighbourBudget:
+    """Token buckets of one neighbour. A burst is two seconds of the rate.
 
     Parameters
     ----------
     limits : Limits
-        How much is too much.
+        The configured limits.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._bytes = Bucket(limits.sender_rate, 2 * limits.sender_rate)
+        self._bytes = TokenBucket(limits.sender_rate, 2 * limits.sender_rate)
         assured = limits.receive_rate / 2 / limits.neighbours
-        self._assured_bytes = Bucket(assured, 2 * assured)
-        self._manifests = Bucket(limits.manifest_rate, 2 * limits.manifest_rate)
+        self._assured_bytes = TokenBucket(assured, 2 * assured)
+        self._manifests = TokenBucket(limits.manifest_rate, 2 * limits.manifest_rate)
         assured = ALL_MANIFESTS * limits.manifest_rate / 2 / limits.neighbours
-        self._assured_manifests = Bucket(assured, 2 * assured)
-        self._nuisance = Bucket(limits.nuisance_rate, _PATIENCE * limits.nuisance_rate)
-        self._promises = Bucket(_PROMISES, _MOST_PROMISES)
-        self._gossip = Bucket(_GOSSIP, _MOST_GOSSIP)
+        self._assured_manifests = TokenBucket(assured, 2 * assured)
+        self._useless = TokenBucket(limits.useless_rate, _PATIENCE * limits.useless_rate)
+        self._promises = TokenBucket(_PROMISES, _MOST_PROMISES)
+        self._gossip = TokenBucket(_GOSSIP, _MOST_GOSSIP)
 
-    def take_bytes(self, amount: float, pool: Pool, now: float) -> bool:
-        """Tell whether so many bytes may come."""
-        return self._bytes.take(amount, now) and (self._assured_bytes.take(amount, now) or pool.bytes.take(amount, now))
+    def take_bytes(self, amount: float, shared: SharedBudget, now: float) -> bool:
+        """Spend received bytes; return False if they exceed a budget."""
+        return self._bytes.take(amount, now) and (
+            self._assured_bytes.take(amount, now) or shared.bytes.take(amount, now)
+        )
 
     def may_announce(self, now: float) -> bool:
-        """Tell whether a manifest is worth a look: cheaper than `take_manifest`, and it takes nothing."""
+        """Return whether a manifest may be decoded: cheaper than `take_manifest`, and spends nothing."""
         return self._manifests.available(now) >= 1 and self._promises.available(now) >= 1
 
-    def take_manifest(self, pool: Pool, now: float) -> bool:
-        """Tell whether a manifest's signature may be checked: seldom, if no head ever follows."""
+    def take_manifest(self, shared: SharedBudget, now: float) -> bool:
+        """Spend a signature check; return False if too many manifests came, or came without their heads."""
         return (
             self._promises.take(1, now)
             and self._manifests.take(1, now)
-            and (self._assured_manifests.take(1, now) or pool.manifests.take(1, now))
+            and (self._assured_manifests.take(1, now) or shared.manifests.take(1, now))
         )
 
-    def kept(self) -> None:
-        """Take note of a head that followed its manifest: another one may."""
+    def head_followed(self) -> None:
+        """Note that a head followed its manifest: another manifest is allowed."""
         self._promises.give(1)
 
     def take_gossip(self, now: float) -> bool:
-        """Tell whether addresses that were handed on may be looked at."""
+        """Return whether the addresses in a keep-alive message may be read."""
         return self._gossip.take(1, now)
 
-    def bothered(self, price: float, pool: Pool, now: float) -> bool:
-        """Take note of a message for nothing; True: that was one too many, and all of them together hurt.
+    def useless_message(self, price: float, shared: SharedBudget, now: float) -> bool:
+        """Count a useless message; return True if this neighbour sent too many while the global budget is used up.
 
-        While they do not, nobody is let go: some honest peers are too quick for a slow line, and most of what they
-        send comes late.
+        While it is not, nobody is banned: on a slow line, most of what an honest peer sends comes late.
         """
-        pool.nuisance.take(price, now)
-        return not self._nuisance.take(price, now) and pool.nuisance.tokens < pool.nuisance.burst / 10
+        shared.useless.take(price, now)
+        return not self._useless.take(price, now) and shared.useless.tokens < shared.useless.burst / 10
 
-    def make_up(self, credit: float) -> None:
-        """Take note of something useful: it makes up for what was not."""
-        self._nuisance.give(credit)
-
-
-_FIRST_WORDS = 4
-"""Datagrams of a newcomer that have a budget of their own: what a handshake takes, and once more."""
+    def useful_message(self, credit: float) -> None:
+        """Count a useful message: it makes up for useless ones."""
+        self._useless.give(credit)
 
 
-class Strangers:
-    """Budgets for handshakes from anybody, by address, by network, and for all together.
+_FIRST_DATAGRAMS = 4
+"""Datagrams of a new address that have a budget of their own: two handshakes."""
 
-    A handshake takes two datagrams. Those who say more than a few spend a budget that all of them share, and those who
-    begin have one that is theirs: a flood from a few hundred addresses does not keep newcomers out. A hello costs a
-    hash, but a join costs signatures: those have a budget of their own.
+
+class HandshakeLimits:
+    """Rate limits for handshakes, per address, per network and overall.
+
+    A handshake takes two datagrams. The first few of every address have a budget of their own, so that a flood from a
+    few hundred addresses does not keep newcomers out. A hello costs a hash, a join costs signatures: joins have budgets
+    of their own.
 
     Parameters
     ----------
     rate : float
-        Datagrams a second of one address; of a network ten times, of all newcomers twenty and of all others ten times
-        as many. Joins of one address, too, of a host and of all together, though many may come at once; and next to
-        none while there is no room.
+        Datagrams per second from one address; ten times as many from a network, twenty times from all new addresses
+        and ten times from all others. Also joins per second from one address, one host and overall, with larger bursts,
+        and less than half as many while all slots are taken.
     """
 
     def __init__(self, rate: float) -> None:
-        self._of_address = Budgets[Address](rate=rate, burst=2 * rate)
-        self._of_network = Budgets[str](rate=10 * rate, burst=40 * rate)
-        self._begun = Bucket(10 * rate, 40 * rate)
-        self._new = Bucket(20 * rate, 100 * rate)
-        self._joins = Budgets[Address](rate=rate, burst=rate)
-        self._joins_of_host = Budgets[str](rate=rate, burst=8 * rate)
-        self._all_joins = Bucket(rate, 8 * rate)
-        self._joins_in_vain = Bucket(0.4 * rate, 4 * rate)
+        self._of_address = TokenBuckets[Address](rate=rate, burst=2 * rate)
+        self._of_network = TokenBuckets[str](rate=10 * rate, burst=40 * rate)
+        self._begun = TokenBucket(10 * rate, 40 * rate)
+        self._new = TokenBucket(20 * rate, 100 * rate)
+        self._joins = TokenBuckets[Address](rate=rate, burst=rate)
+        self._joins_of_host = TokenBuckets[str](rate=rate, burst=8 * rate)
+        self._all_joins = TokenBucket(rate, 8 * rate)
+        self._joins_while_full = TokenBucket(0.4 * rate, 4 * rate)
 
     def admit(self, address: Address, now: float) -> bool:
-        """Tell whether a datagram of an address is to be looked at."""
+        """Spend one handshake datagram of an address; return whether it may be processed."""
         left = self._of_address.spend(address, 1, now)
         if left is None or not self._of_network.take(network_of(address), 1, now):
             return False
-        new = left >= self._of_address.burst - _FIRST_WORDS
+        new = left >= self._of_address.burst - _FIRST_DATAGRAMS
         return (self._new if new else self._begun).take(1, now)
 
     def may_join(self, address: Address, now: float, *, full: bool) -> bool:
-        """Tell whether a join of an address, which has a cookie, is to be checked; `full`: there is no room for it."""
+        """Spend one join with a valid cookie; return whether its signature may be checked. `full`: no slot is free."""
         return (
             self._joins.take(address, 1, now)
             and self._joins_of_host.take(address[0], 1, now)
-            and (self._joins_in_vain if full else self._all_joins).take(1, now)
+            and (self._joins_while_full if full else self._all_joins).take(1, now)
         )

@@ -1,4 +1,4 @@
-"""Who the neighbours are: calls, handshakes, sessions, signs of life, and addresses handed on. No sockets, no clock."""
+"""Membership: handshakes, sessions, keep-alive messages and passing on addresses. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable
 
-from bristle.p2p.contacts import Contacts, Places
-from bristle.p2p.flood_filter import Welcomed
-from bristle.p2p.limits import Allowance, Limits, Strangers
-from bristle.p2p.neighbour import Call, Guest, Link, Tally
+from bristle.p2p.contacts import Contacts, NeighbourSlots
+from bristle.p2p.flood_filter import AllowedTraffic
+from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget
+from bristle.p2p.neighbour import Counters, Guest, Link, PendingHandshake
 from bristle.p2p.transfer import Path
 from bristle.wire import handshake
 from bristle.wire.group import Group
@@ -20,36 +20,36 @@ from bristle.wire.refusal import Refusal
 from bristle.wire.session import SESSION_ID_BYTES, Session
 
 ANSWER_WITHIN = 2.5
-"""Seconds that a handshake may take."""
+"""Timeout of a handshake in seconds."""
 
 MOST_GUESTS = 64
 MOST_HOSTS = 512
 FEW_PEERS = 4
-"""Addresses in each sign of life; at the start of a session there are as many as fit."""
+"""Addresses in each keep-alive message; the first of a session has up to MOST_PEERS."""
 
 _AGAIN = 0.5
-"""Seconds until something is said again that there was no answer to."""
+"""Seconds after which an unanswered message is sent again."""
 
 
 class Membership:
-    """Neighbours, and how peers become and stay them.
+    """The neighbours of this peer, and how others become one.
 
     Parameters
     ----------
-    identity, group, limits, tally
-        Who we are, whom we belong to, how much is too much, where to count.
+    identity, group, limits, counters
+        Own identity and group, limits, and counters to update.
     send : callable
         Sends a datagram to an address.
     rng : Random
-        For samples and jitter; nothing secret.
+        For sampling and jitter; nothing secret.
     entropy : callable
-        Returns so many bytes that nobody can guess.
+        Returns n unpredictable bytes.
     seen : callable
-        Returns the newest sequence that came from a key id.
+        Returns the newest sequence number received from a key id.
     joined : callable
-        Is told of every neighbour who is new, or has begun anew.
+        Called for every new or reconnected neighbour.
     left : callable
-        Is told of every neighbour who is let go.
+        Called for every neighbour that is dropped.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Membership:
         identity: Identity,
         group: Group,
         limits: Limits,
-        tally: Tally,
+        counters: Counters,
         send: Callable[[Address, bytes], None],
         rng: random.Random,
         entropy: Callable[[int], bytes],
@@ -66,60 +66,60 @@ class Membership:
         joined: Callable[[Link, float], None],
         left: Callable[[Link], None],
     ) -> None:
-        self._identity, self._group, self._limits, self._tally = identity, group, limits, tally
+        self.identity, self._group, self._limits, self._counters = identity, group, limits, counters
         self._send, self._rng, self._entropy = send, rng, entropy
         self._seen, self._joined, self._left = seen, joined, left
         self.contacts = Contacts(limits, rng)
         self.links: dict[bytes, Link] = {}
-        self.places = Places(limits, self.links, self.contacts, rng)
-        self._strangers = Strangers(limits.handshake_rate)
+        self.slots = NeighbourSlots(limits, self.links, self.contacts, rng)
+        self._handshake_limits = HandshakeLimits(limits.handshake_rate)
         self.sessions: dict[bytes, Link | Guest] = {}
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
-        self._calls: dict[bytes, Call] = {}
+        self.pending: dict[bytes, PendingHandshake] = {}
         self._cookies = CookieJar(entropy(32))
 
-    def welcomed(self) -> Welcomed:
-        """Return what is let through in a flood: open sessions, and handshakes of those we know or are calling."""
-        known = [link.address for link in self.links.values()] + [call.address for call in self._calls.values()]
+    def allowed(self) -> AllowedTraffic:
+        """Return what the flood filter accepts: open sessions, and handshakes of known and called hosts."""
+        known = [link.address for link in self.links.values()] + [call.address for call in self.pending.values()]
         hosts = {address[0] for address in (*known, *self.contacts.named)}
-        return Welcomed(handshake.prefix_of(self._group), tuple(self.sessions), tuple(hosts)[:MOST_HOSTS])
+        return AllowedTraffic(handshake.prefix_of(self._group), tuple(self.sessions), tuple(hosts)[:MOST_HOSTS])
 
     # Calls and handshakes
 
     def call(self, address: Address, now: float) -> None:
-        """Say hello, unless that has just been done."""
-        if any(call.address == address for call in self._calls.values()):
+        """Start a handshake, unless one is under way."""
+        if any(call.address == address for call in self.pending.values()):
             return
         nonce = self._entropy(handshake.NONCE_BYTES)
-        caller = Caller(self._identity, self._group, nonce=nonce, session_id=self._new_session_id())
-        call = self._calls[nonce] = Call(caller, address, now)
+        caller = Caller(self.identity, self._group, nonce=nonce, session_id=self._new_session_id())
+        call = self.pending[nonce] = PendingHandshake(caller, address, now)
         self._say(call, caller.hello(), now)
 
-    def _say(self, call: Call, datagram: bytes, now: float) -> None:
-        """Say something that is said again while there is no answer."""
+    def _say(self, call: PendingHandshake, datagram: bytes, now: float) -> None:
+        """Send a datagram that is repeated until answered."""
         call.said, call.again = datagram, now + _AGAIN
         self._send(call.address, datagram)
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
-        """Take a handshake datagram of the group. Joins are many times as dear as the rest, and need a cookie."""
-        if handshake.is_request(datagram) and not self._strangers.admit(address, now):
-            self._tally.refuse(Refusal.OVER_BUDGET)
+        """Process a handshake datagram of the group. Joins cost the most, and need a valid cookie first."""
+        if handshake.is_request(datagram) and not self._handshake_limits.admit(address, now):
+            self._counters.refuse(Refusal.OVER_BUDGET)
             return
         cookie = handshake.cookie_of(datagram, self._group)
         if cookie is not None and not self._cookies.accepts(cookie, address, now):
-            self._tally.refuse(Refusal.STALE_COOKIE)
+            self._counters.refuse(Refusal.STALE_COOKIE)
             return
         message = handshake.decode(datagram, self._group)
         match message:
             case Refusal():
-                self._tally.refuse(message)
+                self._counters.refuse(message)
             case Hello():
                 cookie = self._cookies.make(address, now)
                 self._send(address, handshake.encode_cookie(self._group, message.nonce, cookie))
             case Cookie():
-                call = self._calls.get(message.nonce)
+                call = self.pending.get(message.nonce)
                 if call is None or call.address != address:
-                    self._tally.refuse(Refusal.UNKNOWN_SESSION)
+                    self._counters.refuse(Refusal.UNKNOWN_SESSION)
                 else:
                     call.joined = now
                     self._say(call, call.caller.join(message.cookie, alone=not self.links), now)
@@ -129,45 +129,45 @@ class Membership:
                 self._on_welcome(message, address, now)
 
     def _on_join(self, join: Join, address: Address, now: float) -> None:
-        full = not self.places.room_for(key_id_of(join.key), address)
-        if not self._strangers.may_join(address, now, full=full):
-            self._tally.refuse(Refusal.OVER_BUDGET)
+        full = not self.slots.room_for(key_id_of(join.key), address)
+        if not self._handshake_limits.may_join(address, now, full=full):
+            self._counters.refuse(Refusal.OVER_BUDGET)
             return
-        if join.key == self._identity.key:  # We called ourselves.
+        if join.key == self.identity.key:  # We called ourselves.
             self.contacts.forget(address)
             return
-        if self.places.barred(key_id_of(join.key), now):
-            self._tally.refuse(Refusal.BARRED)
+        if self.slots.banned(key_id_of(join.key), now):
+            self._counters.refuse(Refusal.BANNED)
             return
         refusal = handshake.check_join(join, self._group)
         if refusal is not None:
-            self._tally.refuse(refusal)
+            self._counters.refuse(refusal)
             return
-        if full and join.alone and (other := self.places.mercy(address, now)) is not None:
+        if full and join.alone and (other := self.slots.evict_for_isolated(address, now)) is not None:
             self.send_away(other, now)
             full = False
-        answer = handshake.answer_join(join, self._identity, self._group, session_id=self._new_session_id(), full=full)
+        answer = handshake.answer_join(join, self.identity, self._group, session_id=self._new_session_id(), full=full)
         if isinstance(answer, Refusal):
-            self._tally.refuse(answer)
+            self._counters.refuse(answer)
             return
         session, welcome = answer
         self._admit(Guest(session, join.key, address, full, caller=False, began=now))
         self._send(address, welcome)
 
     def _on_welcome(self, welcome: Welcome, address: Address, now: float) -> None:
-        call = self._calls.get(welcome.nonce)
+        call = self.pending.get(welcome.nonce)
         if call is None or call.address != address:
-            self._tally.refuse(Refusal.UNKNOWN_SESSION)
+            self._counters.refuse(Refusal.UNKNOWN_SESSION)
             return
-        del self._calls[welcome.nonce]  # One signature is checked for each call, and no more.
+        del self.pending[welcome.nonce]  # One signature is checked for each call, and no more.
         session = call.caller.finish(welcome)
         if isinstance(session, Refusal):
-            self._tally.refuse(session)
-        elif welcome.key == self._identity.key:
+            self._counters.refuse(session)
+        elif welcome.key == self.identity.key:
             self.contacts.forget(address)
-        elif self.places.barred(key_id_of(welcome.key), now):
-            self._tally.refuse(Refusal.BARRED)
-        elif welcome.full or not self.places.room_for(key_id_of(welcome.key), address):
+        elif self.slots.banned(key_id_of(welcome.key), now):
+            self._counters.refuse(Refusal.BANNED)
+        elif welcome.full or not self.slots.room_for(key_id_of(welcome.key), address):
             self.contacts.full(address, now)
             self._admit(Guest(session, welcome.key, address, True, caller=True, began=now))
             self._send(address, session.seal(encode(self._word(key_id_of(welcome.key), address, MOST_PEERS))))
@@ -193,16 +193,16 @@ class Membership:
     # Neighbours
 
     def confirm(self, guest: Guest, message: object, now: float) -> Link | None:
-        """Make a neighbour of a guest who has shown that it holds the session's keys, if there is room."""
+        """Make a guest that has proved to hold the session's keys a neighbour, if there is a slot."""
         self._dismiss(guest)
         key_id = key_id_of(guest.key)
-        room = not guest.full and self.places.room_for(key_id, guest.address)
-        if room and (key_id in self.links or self.places.admits(guest.address, now)):
+        room = not guest.full and self.slots.room_for(key_id, guest.address)
+        if room and (key_id in self.links or self.slots.admits(guest.address, now)):
             return self._establish(guest.session, guest.key, guest.address, now, now - guest.began)
         if isinstance(message, Peers):
             self.learn(message, key_id, guest.address, now)
         if not guest.caller:
-            self._tally.refuse(Refusal.FULL)
+            self._counters.refuse(Refusal.FULL)
             word = self._word(key_id, guest.address, MOST_PEERS)
             self._send(guest.address, guest.session.seal(encode(word)))
         return None
@@ -211,10 +211,10 @@ class Membership:
         key_id = key_id_of(key)
         link = self.links.get(key_id)
         if link is None:
-            if self.places.full and (other := self.places.giving_way_to(address)) is not None:
+            if self.slots.full and (other := self.slots.evict_for(address)) is not None:
                 self.send_away(other, now)
             link = self.links[key_id] = Link(
-                key, key_id, address, session, Allowance(self._limits), now, now, path=Path(delay)
+                key, key_id, address, session, NeighbourBudget(self._limits), now, now, path=Path(delay)
             )
         else:
             # The last session stays open for what is still under way in it.
@@ -231,20 +231,20 @@ class Membership:
         return link
 
     def send_away(self, link: Link, now: float) -> None:
-        """Let a neighbour go, and tell it so."""
+        """Drop a neighbour after sending it a leave message."""
         self._send(link.address, link.session.seal(encode(Leave())))
         self.drop(link, now)
 
-    def bar(self, link: Link, now: float) -> None:
-        """Let a neighbour go who is nothing but a nuisance, and keep it out for a while."""
-        self._tally.refuse(Refusal.NUISANCE)
-        self.places.bar(link.key_id, now)
+    def ban(self, link: Link, now: float) -> None:
+        """Drop and ban a neighbour that sent too many useless messages."""
+        self._counters.refuse(Refusal.USELESS)
+        self.slots.ban(link.key_id, now)
         self.send_away(link, now)
         if not self.contacts.is_named(link.address):
             self.contacts.forget(link.address)
 
     def drop(self, link: Link, now: float) -> None:
-        """Let a neighbour go; its address is tried again."""
+        """Drop a neighbour; its address is called again later."""
         del self.links[link.key_id]
         for session in (link.session, link.previous):
             if session is not None:
@@ -252,7 +252,7 @@ class Membership:
         self.contacts.lost(link.address, now)
         self._left(link)
 
-    # Signs of life
+    # Keep-alive messages
 
     def _word(self, key_id: bytes, address: Address, most: int) -> Peers:
         others = [
@@ -263,17 +263,17 @@ class Membership:
         return Peers(self._seen(key_id), tuple(self._rng.sample(others, min(most, len(others)))))
 
     def learn(self, peers: Peers, source: bytes, where: Address, now: float) -> None:
-        """Take the addresses that a member at `where` hands on."""
+        """Add the addresses that a member at `where` passed on."""
         for key_id, address in peers.others:
-            if key_id == self._identity.key_id or key_id in self.links:
+            if key_id == self.identity.key_id or key_id in self.links:
                 continue
             if not may_hand_on(address, where):
-                self._tally.refuse(Refusal.BAD_ADDRESS)
+                self._counters.refuse(Refusal.BAD_ADDRESS)
             elif not self.contacts.hand_on(address, source, now, key_id=key_id):
-                self._tally.refuse(Refusal.OVER_BUDGET)
+                self._counters.refuse(Refusal.OVER_BUDGET)
 
     def tick(self, now: float) -> None:
-        """Call who is due, show signs of life, and let go of the silent."""
+        """Call contacts that are due, send keep-alive messages, and drop silent neighbours."""
         for link in list(self.links.values()):
             if now - link.last_heard > self._limits.silence:
                 self.drop(link, now)
@@ -282,12 +282,12 @@ class Membership:
                 wait = self._limits.keepalive * self._rng.uniform(0.75, 1.0) if link.session.heard else _AGAIN
                 link.next_word = now + wait
                 self._send(link.address, link.session.seal(encode(self._word(link.key_id, link.address, FEW_PEERS))))
-        self._calls = {nonce: call for nonce, call in self._calls.items() if now <= call.began + ANSWER_WITHIN}
-        for call in self._calls.values():
+        self.pending = {nonce: call for nonce, call in self.pending.items() if now <= call.began + ANSWER_WITHIN}
+        for call in self.pending.values():
             if now >= call.again:
                 self._say(call, call.said, now)
         for guest in list(self._guests.values()):
             if now > guest.began + ANSWER_WITHIN:
                 self._dismiss(guest)
-        for address in self.contacts.due(now, named_only=self.places.full, linked=self.links):
+        for address in self.contacts.due(now, named_only=self.slots.full, linked=self.links):
             self.call(address, now)

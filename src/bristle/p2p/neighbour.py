@@ -1,12 +1,11 @@
-"""What is known of a neighbour, and counters of traffic and refusals."""
+"""Neighbours and pending handshakes as the protocol keeps them, and counters of traffic and refusals."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from bristle.p2p.limits import Allowance
+from bristle.p2p.limits import NeighbourBudget
 from bristle.p2p.transfer import Incoming, Outgoing, Path
 from bristle.wire.handshake import Caller
 from bristle.wire.messages import Address
@@ -14,22 +13,22 @@ from bristle.wire.refusal import Refusal
 from bristle.wire.session import Session
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass
 class Counters:
-    """A snapshot since the start. Bytes are UDP payloads, whatever they carried.
+    """Traffic and refusals since the start. Bytes are UDP payloads, whatever they carried.
 
     Parameters
     ----------
     bytes_in, bytes_out, datagrams_in, datagrams_out : int
-        All that came and went.
+        Everything received and sent.
     heads_in, heads_out : int
-        Heads that arrived whole and well, and that a neighbour acknowledged.
+        Heads received whole and valid, and heads that a neighbour acknowledged.
     heads_given_up : int
-        Heads that no acknowledgement came for, or whose neighbour went away.
+        Heads that were never acknowledged, or whose neighbour left.
     retransmissions : int
         Datagrams of heads sent again.
-    refused : mapping
-        How often something was refused, for each reason.
+    refused : Counter
+        Number of refusals, by reason.
     """
 
     bytes_in: int = 0
@@ -40,41 +39,25 @@ class Counters:
     heads_out: int = 0
     heads_given_up: int = 0
     retransmissions: int = 0
-    refused: Mapping[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
 
     @property
     def datagrams(self) -> int:
         """Datagrams in both directions."""
         return self.datagrams_in + self.datagrams_out
 
-
-@dataclass
-class Tally:
-    """The counters while they count."""
-
-    bytes_in: int = 0
-    bytes_out: int = 0
-    datagrams_in: int = 0
-    datagrams_out: int = 0
-    heads_in: int = 0
-    heads_out: int = 0
-    heads_given_up: int = 0
-    retransmissions: int = 0
-    refused: Counter[Refusal] = field(default_factory=Counter)
-
     def refuse(self, reason: Refusal, count: int = 1) -> None:
-        """Count something that was not taken."""
+        """Count something that was refused."""
         if count:
-            self.refused[reason] += count
+            self.refused[reason.value] += count
 
     def snapshot(self) -> Counters:
-        """Return the counters as they are now."""
-        refused = {reason.value: count for reason, count in sorted(self.refused.items())}
-        return Counters(**{**vars(self), "refused": refused})
+        """Return a copy that no longer counts."""
+        return replace(self, refused=Counter(dict(sorted(self.refused.items()))))
 
 
 MOST_NEEDED = 64
-"""Heads in a row that a neighbour has to take, at most, until it is waited for again."""
+"""Largest number of consecutive heads that a neighbour must acknowledge before it counts as reliable again."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +67,15 @@ class Neighbour:
     Parameters
     ----------
     key_id : bytes
-        Its name.
+        Its key id.
     address : (str, int)
-        Where it is.
+        Its address.
     last_heard : float
-        Seconds since it last showed a sign of life.
+        Seconds since its last message.
     delay : float, optional
-        Round-trip time, seconds, as far as it has been measured.
+        Smoothed round-trip time in seconds, once it has been measured.
     heads_in : int
-        Heads that came from it.
+        Heads received from it.
     """
 
     key_id: bytes
@@ -104,13 +87,13 @@ class Neighbour:
 
 @dataclass
 class Link:
-    """A neighbour, as the protocol keeps it."""
+    """The protocol's state of one neighbour."""
 
     key: bytes = field(repr=False)
     key_id: bytes
     address: Address
     session: Session
-    allowance: Allowance
+    budget: NeighbourBudget
     last_heard: float
     next_word: float
     previous: Session | None = None
@@ -123,31 +106,31 @@ class Link:
 
     @property
     def reliable(self) -> bool:
-        """Whether the last heads were taken: one at least, and twice as many after each that was not."""
+        """Whether it acknowledged its last `needed` heads: 1 at first, and doubled by every failure."""
         return self.taken >= self.needed
 
     @property
     def failed(self) -> bool:
-        """Whether a head was ever not taken."""
+        """Whether it ever failed to acknowledge a head."""
         return self.needed > 1
 
     def delivered(self) -> None:
-        """Note that a head was taken."""
+        """Note that it acknowledged a head."""
         self.taken += 1
 
-    def let_down(self) -> None:
-        """Note that a head was not taken in all the time there was."""
+    def timed_out(self) -> None:
+        """Note that a head to it timed out."""
         self.taken, self.needed = 0, min(MOST_NEEDED, 2 * self.needed)
         self.path.silent()
 
-    def seen_by_user(self, now: float) -> Neighbour:
-        """Return what the user gets to see."""
+    def public(self, now: float) -> Neighbour:
+        """Return the public view of this neighbour."""
         return Neighbour(self.key_id, self.address, max(0.0, now - self.last_heard), self.path.delay, self.heads_in)
 
 
 @dataclass
 class Guest:
-    """A session that has not become a neighbour: not confirmed yet, or there is no room."""
+    """A session without a neighbour slot: not confirmed yet, or all slots are taken."""
 
     session: Session
     key: bytes
@@ -158,8 +141,8 @@ class Guest:
 
 
 @dataclass
-class Call:
-    """A handshake that we began."""
+class PendingHandshake:
+    """A handshake that this peer began."""
 
     caller: Caller
     address: Address

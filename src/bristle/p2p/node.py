@@ -1,4 +1,4 @@
-"""A peer's whole protocol without sockets and clock: datagrams and times go in, datagrams and heads come out."""
+"""The whole protocol of a peer without sockets and clock: datagrams and times go in, datagrams and heads come out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.p2p.inbox import Inbox, Received
-from bristle.p2p.limits import NOTHING, Limits, Pool
+from bristle.p2p.inbox import HeadInbox, ReceivedHead
+from bristle.p2p.limits import NOTHING, Limits, SharedBudget
 from bristle.p2p.membership import Membership
-from bristle.p2p.neighbour import Guest, Link, Neighbour, Tally
-from bristle.p2p.outbox import Outbox
+from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
+from bristle.p2p.outbox import HeadOutbox
 from bristle.wire import messages
 from bristle.wire.group import Group
 from bristle.wire.handshake import is_handshake, prefix_of
@@ -26,34 +26,34 @@ from bristle.wire.sizes import LARGEST_DATAGRAM, Encoding
 
 _SEALED = bytes([SEALED])
 _PEERS = bytes([messages.PEERS])
-_SIGN_OF_LIFE = 9
-"""Bytes of a message of peers before its addresses, which cost more to read than all else: too often, they are not."""
+_KEEPALIVE_HEADER = 9
+"""Bytes of a keep-alive message before its addresses; those are costly to read, and ignored if too frequent."""
 
 HOUSEKEEPING = 0.1
-"""Seconds between looks at calls, signs of life and silence."""
+"""Seconds between checks of handshakes, keep-alives and silent neighbours."""
 
 CHEAPEST = 1000
-"""Bytes that every datagram counts as at least: small ones cost time, too."""
+"""Bytes that a datagram counts as at least: small ones cost time, too."""
 
 SHORTEST_WAIT = 0.01
-"""Seconds between looks at heads on their way."""
+"""Seconds between checks of transfers."""
 
 
 class Node:
-    """One peer of one group.
+    """The protocol state of one peer of one group.
 
     Parameters
     ----------
     identity, group, limits
-        Who it is, whom it belongs to, how much is too much.
+        Its identity, group and limits.
     send : callable
         Sends a datagram to an address.
     sequence : int
-        Of the first head that is shared.
+        Sequence number of the first shared head.
     rng : Random, optional
-        For samples and jitter; nothing secret.
+        For sampling and jitter; nothing secret.
     entropy : callable, optional
-        Returns so many bytes that nobody can guess.
+        Returns n unpredictable bytes.
     """
 
     def __init__(
@@ -69,22 +69,22 @@ class Node:
     ) -> None:
         if not group.admits(identity.key_id):
             raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
-        self.tally = Tally()
+        self.counters = Counters()
         self._transmit = send
         self._group = group
         self._limits = limits
-        self._pool = Pool(limits)
+        self._shared = SharedBudget(limits)
         self._prefix = prefix_of(group)
         self._housekept = -math.inf
-        self.inbox = Inbox(group=group, limits=limits, tally=self.tally, pool=self._pool, send=self._say)
-        self.outbox = Outbox(
-            identity=identity, group=group, limits=limits, tally=self.tally, send=self._say, sequence=sequence
+        self.inbox = HeadInbox(group=group, limits=limits, counters=self.counters, shared=self._shared, send=self._say)
+        self.outbox = HeadOutbox(
+            identity=identity, group=group, limits=limits, counters=self.counters, send=self._say, sequence=sequence
         )
         self.membership = Membership(
             identity=identity,
             group=group,
             limits=limits,
-            tally=self.tally,
+            counters=self.counters,
             send=self._count_and_send,
             rng=rng or random.Random(int.from_bytes(entropy(8), "big")),
             entropy=entropy,
@@ -94,8 +94,8 @@ class Node:
         )
 
     def _count_and_send(self, address: Address, datagram: bytes) -> None:
-        self.tally.datagrams_out += 1
-        self.tally.bytes_out += len(datagram)
+        self.counters.datagrams_out += 1
+        self.counters.bytes_out += len(datagram)
         self._transmit(address, datagram)
 
     def _say(self, link: Link, message: bytes) -> None:
@@ -123,7 +123,7 @@ class Node:
         compress: bool = True,
         now: float,
     ) -> None:
-        """Share a head with all neighbours, and with those who come before the next."""
+        """Share a head with all neighbours, and with those that join before the next one."""
         self.outbox.share(
             head,
             self.membership.links.values(),
@@ -134,41 +134,41 @@ class Node:
             now=now,
         )
 
-    def take(self) -> list[Received]:
-        """Return the newest head of every sender since the last time."""
+    def take(self) -> list[ReceivedHead]:
+        """Return the newest head of every sender since the last call."""
         return self.inbox.take()
 
     def neighbours(self, now: float) -> list[Neighbour]:
-        """Return the neighbours as they are now."""
-        return [link.seen_by_user(now) for link in self.membership.links.values()]
+        """Return the current neighbours."""
+        return [link.public(now) for link in self.membership.links.values()]
 
     def leave(self) -> None:
-        """Tell all neighbours that this peer stops."""
+        """Send all neighbours a leave message."""
         for link in self.membership.links.values():
             self._say(link, messages.encode(Leave()))
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
-        """Take whatever came from wherever. Nothing in it can raise."""
-        self.tally.datagrams_in += 1
-        self.tally.bytes_in += len(datagram)
+        """Process any datagram from any address. Nothing in it can raise."""
+        self.counters.datagrams_in += 1
+        self.counters.bytes_in += len(datagram)
         if len(datagram) > LARGEST_DATAGRAM:
-            self.tally.refuse(Refusal.OVERSIZE)
+            self.counters.refuse(Refusal.OVERSIZE)
         elif datagram[:1] == _SEALED:
             self._receive_sealed(address, datagram, now)
         elif datagram.startswith(self._prefix) and len(datagram) > len(self._prefix):
             self.membership.receive(address, datagram, now)
         else:
-            self.tally.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)
+            self.counters.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)
 
     def _receive_sealed(self, address: Address, datagram: bytes, now: float) -> None:
         owner = self.membership.sessions.get(session_id_of(datagram))
         if owner is None or owner.address != address:
-            self.tally.refuse(Refusal.UNKNOWN_SESSION)
+            self.counters.refuse(Refusal.UNKNOWN_SESSION)
             return
         if isinstance(owner, Link):
             cost = max(len(datagram), CHEAPEST)
-            if not owner.allowance.take_bytes(cost, self._pool, now):
-                self.tally.refuse(Refusal.OVER_BUDGET)
+            if not owner.budget.take_bytes(cost, self._shared, now):
+                self.counters.refuse(Refusal.OVER_BUDGET)
                 return
             previous = owner.previous
             session = previous if previous and previous.local == session_id_of(datagram) else owner.session
@@ -176,10 +176,10 @@ class Node:
             session = owner.session
         opened = session.open(datagram)
         if isinstance(owner, Link) and isinstance(opened, bytes) and opened[:1] == _PEERS:
-            opened = opened if owner.allowance.take_gossip(now) else opened[:_SIGN_OF_LIFE] + bytes(1)
+            opened = opened if owner.budget.take_gossip(now) else opened[:_KEEPALIVE_HEADER] + bytes(1)
         message = opened if isinstance(opened, Refusal) else messages.decode(opened)
         if isinstance(message, Refusal):
-            self.tally.refuse(message)
+            self.counters.refuse(message)
             return
         link = self.membership.confirm(owner, message, now) if isinstance(owner, Guest) else owner
         if link is not None:
@@ -196,18 +196,18 @@ class Node:
             case SignedManifest():
                 worth = self.inbox.on_manifest(link, message, size, now)
             case Peers():
-                self.outbox.told(message.seen)
+                self.outbox.advance(message.seen)
                 self.membership.learn(message, link.key_id, link.address, now)
             case Leave():
                 self.membership.drop(link, now)
                 return
         if worth > 0:
-            link.allowance.make_up(worth)
-        elif link.allowance.bothered(-worth, self._pool, now):
-            self.membership.bar(link, now)
+            link.budget.useful_message(worth)
+        elif link.budget.useless_message(-worth, self._shared, now):
+            self.membership.ban(link, now)
 
     def tick(self, now: float) -> float:
-        """Do what time asks for; return when to come again."""
+        """Handle timeouts; return when to call again."""
         if now - self._housekept >= HOUSEKEEPING or now < self._housekept:
             self._housekept = now
             self.membership.tick(now)

@@ -1,4 +1,4 @@
-"""Heads that go out: signed once, sent to every neighbour at the pace that it takes. No sockets, no clock."""
+"""Sending heads: signed once, sent to every neighbour at its own pace. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.p2p.limits import LATE, NOTHING, WANTED, Bucket, Limits
-from bristle.p2p.neighbour import Link, Tally
+from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
+from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Outgoing
 from bristle.wire.encoding import PLAIN, ZLIB, encode_head
 from bristle.wire.group import Group
@@ -19,23 +19,23 @@ from bristle.wire.messages import MOST_UNITS, Acknowledgement, is_loopback
 from bristle.wire.sizes import Encoding, piece_bytes
 
 FURTHEST = 2**41
-"""Milliseconds, some 70 years, that a clock may have gone back by: what neighbours say beyond that is a lie.
+"""How far a neighbour may advance our sequence numbers, in milliseconds (some 70 years); larger values are ignored.
 
-Whoever had us count up to the end of all numbers would silence us for good when we start again.
+Else a neighbour could exhaust them, and no peer would accept our heads after a restart.
 """
 
 _QUANTUM = 4
 _SLOWNESS = 2.0
 _GRACE = 0.1
 _STALL = 1.0
-"""Seconds that those who have not taken a head hold up the next one, or four times what the quickest took."""
+"""Seconds that stragglers delay the next head at most, or four times what the fastest neighbour took."""
 
 _STALLED_SLOWNESS = 4.0
 _RECENT = 64
-"""Heads, from the newest back, that acknowledgements may still come for."""
+"""Number of latest heads for which acknowledgements may still come."""
 
 _UNANSWERED = 2.0
-"""Seconds after which a neighbour that answers nothing gets probes rather than heads."""
+"""Seconds without any answer after which a neighbour gets probes instead of whole heads."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ class Share:
     started: float
 
 
-class Outbox:
-    """Shares the own head with all neighbours.
+class HeadOutbox:
+    """Sends the own head to all neighbours.
 
     Parameters
     ----------
-    identity, group, limits, tally
-        Who we are, whom we belong to, how much is too much, where to count.
+    identity, group, limits, counters
+        Own identity and group, limits, and counters to update.
     send : callable
-        Seals a message for a neighbour and sends it.
+        Seals a message and sends it to a neighbour.
     sequence : int
-        The first head's; above those of earlier runs, as the time in milliseconds is.
+        Sequence number of the first head; larger than in earlier runs, such as the time in milliseconds.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Outbox:
         identity: Identity,
         group: Group,
         limits: Limits,
-        tally: Tally,
+        counters: Counters,
         send: Callable[[Link, bytes], None],
         sequence: int,
     ) -> None:
-        self._identity, self._group, self._limits, self._tally = identity, group, limits, tally
+        self._identity, self._group, self._limits, self._counters = identity, group, limits, counters
         self._send = send
-        self._next_sequence = self._first_sequence = sequence
-        self._pace = Bucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
+        self.next_sequence = self.first_sequence = sequence
+        self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
         self._share: Share | None = None
-        self._awaited: list[Outgoing] = []
+        self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
         self._half_after: float | None = None
         self.ended = 0
@@ -92,7 +92,7 @@ class Outbox:
         compress: bool,
         now: float,
     ) -> None:
-        """Sign a head and send it to neighbours; what was still on its way is superseded."""
+        """Sign a head and start sending it to neighbours, in place of an older one."""
         classes, features = self._group.shape
         if head.shape != self._group.shape:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
@@ -106,7 +106,7 @@ class Outbox:
         manifest = Manifest(
             group=self._group.id,
             sender=self._identity.key_id,
-            sequence=self._next_sequence,
+            sequence=self.next_sequence,
             iteration=iteration,
             encoding=encoding,
             compression=ZLIB if compress else PLAIN,
@@ -116,13 +116,13 @@ class Outbox:
             digests=digests_of(body),
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
         )
-        self._share = Share(self._next_sequence, encode_manifest(manifest, self._identity), body, now)
-        self._next_sequence += 1
+        self._share = Share(self.next_sequence, encode_manifest(manifest, self._identity), body, now)
+        self.next_sequence += 1
         links = list(links)
         self._first_after = self._half_after = None
         started = [(link, self._begin(link, now)) for link in links]
-        # Strangers are waited for only while nobody has proved reliable: else each new name could hold us up once.
-        self._awaited = [outgoing for link, outgoing in started if link.reliable] or [
+        # New neighbours are waited for only while none has proved reliable: else each new identity could stall us once.
+        self.awaited = [outgoing for link, outgoing in started if link.reliable] or [
             outgoing for link, outgoing in started if not link.failed
         ]
         self.pump(links, now)
@@ -145,31 +145,31 @@ class Outbox:
         return link.outgoing
 
     def _end(self, link: Link) -> None:
-        """Count what became of the last head, and let go of it."""
+        """Count the outcome of a transfer and end it."""
         outgoing, link.outgoing = link.outgoing, None
         if outgoing is None:
             return
         self.ended += 1
-        self._tally.retransmissions += outgoing.retransmissions
+        self._counters.retransmissions += outgoing.retransmissions
         if outgoing.delivered:
-            self._tally.heads_out += 1
+            self._counters.heads_out += 1
             link.delivered()
         else:
-            self._tally.heads_given_up += 1
+            self._counters.heads_given_up += 1
             outgoing.failed = True
 
     def joined(self, link: Link, now: float) -> None:
-        """Let a neighbour who is new, or has begun anew, have the newest head."""
+        """Send the newest head to a new or reconnected neighbour."""
         if self._share is not None:
             self._begin(link, now)
             self.pump([link], now)
 
     def left(self, link: Link) -> None:
-        """Let go of what was on its way to a neighbour."""
+        """End the transfer to a neighbour that left."""
         self._end(link)
 
     def pump(self, links: Iterable[Link], now: float) -> None:
-        """Send what windows and pace allow, to everybody in turn."""
+        """Send what windows and the send rate allow, round robin."""
         ready = [link for link in links if link.outgoing is not None]
         while ready:
             still = []
@@ -188,7 +188,7 @@ class Outbox:
             ready = still
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
-        """Take an acknowledgement; what it makes room for is sent. Return what it was worth."""
+        """Process an acknowledgement and send what it makes room for; return its worth."""
         if self._share is None or not 0 <= self._share.sequence - news.sequence < _RECENT:
             return NOTHING
         link.path.asked = None
@@ -204,38 +204,38 @@ class Outbox:
         return WANTED if outgoing.missing < missing or outgoing.delivered else LATE
 
     def settled(self, now: float) -> bool:
-        """Tell whether the last share has left: every neighbour has it or it was given up.
+        """Return whether the last head was delivered to, or given up for, every neighbour worth waiting for.
 
-        Stragglers are not waited for: neighbours that let earlier heads fail, and, once half of them have it, those
-        that take twice as long as that half did. However many stall, once one has it they hold up nothing for longer
-        than a second, or four times what that one took.
+        Not waited for: neighbours that failed before and, once half of the others have it, those that take twice as
+        long as that half did. Once one neighbour has it, the rest delay nothing for longer than a second, or four times
+        what that one took.
         """
-        if self._share is None or all(outgoing.over for outgoing in self._awaited):
+        if self._share is None or all(outgoing.over for outgoing in self.awaited):
             return True
-        arrived = sum(outgoing.delivered for outgoing in self._awaited)
+        arrived = sum(outgoing.delivered for outgoing in self.awaited)
         elapsed = now - self._share.started
         if self._first_after is None and arrived:
             self._first_after = elapsed
         if self._first_after is not None and elapsed > max(_STALL, _STALLED_SLOWNESS * self._first_after):
             return True
-        if self._half_after is None and 2 * arrived >= len(self._awaited):
+        if self._half_after is None and 2 * arrived >= len(self.awaited):
             self._half_after = elapsed
         return self._half_after is not None and elapsed > _SLOWNESS * self._half_after + _GRACE
 
-    def told(self, seen: int) -> None:
-        """Learn that a neighbour has heads of ours, from before a restart, that are ahead of our clock."""
-        if self._next_sequence <= seen <= self._first_sequence + FURTHEST:
-            self._next_sequence = seen + 1
+    def advance(self, seen: int) -> None:
+        """Continue after the newest sequence number that a neighbour has seen from us, e.g. before a restart."""
+        if self.next_sequence <= seen <= self.first_sequence + FURTHEST:
+            self.next_sequence = seen + 1
 
     def tick(self, links: list[Link], now: float) -> bool:
-        """Send again, give up; tell whether anything is still on its way."""
+        """Retransmit and time out; return whether any transfer is in progress."""
         busy = False
         for link in links:
             if link.outgoing is not None:
                 link.outgoing.tick(now)
                 if link.outgoing.over:
                     if link.outgoing.failed:
-                        link.let_down()
+                        link.timed_out()
                     self._end(link)
                 else:
                     busy = True

@@ -1,4 +1,4 @@
-"""A peer of a group on a real network: the protocol of `Node` over an IPv8 endpoint, on asyncio's clock."""
+"""A peer of a group on a real network: the protocol of `Node` over a UDP socket, on asyncio's clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.p2p.beacon import Beacon
-from bristle.p2p.flood_filter import Welcomed
-from bristle.p2p.inbox import Received
+from bristle.p2p.flood_filter import AllowedTraffic
+from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.limits import Limits
 from bristle.p2p.neighbour import Counters, Neighbour
 from bristle.p2p.node import Node
@@ -30,23 +30,23 @@ DEFAULTS = Limits()
 class Overlay:
     """A peer of a group on a real network.
 
-    Contacts the known addresses, addresses that members of the group hand on, and, if there is a beacon, peers of the
-    group on the same network; nothing else.
+    Contacts the known addresses, addresses passed on by members of the group and, with a beacon, peers of the group
+    in the local network; nothing else.
 
     Parameters
     ----------
     identity : Identity
-        Who this peer is.
+        This peer's key pair.
     group : Group
-        Whose heads fit.
+        The group to join.
     listen : (str, int)
-        IPv4 or IPv6 address of this machine and port; port 0 for any that is free.
+        IPv4 or IPv6 address of this machine and port; port 0 for any free one.
     known : iterable of (str, int)
-        Where other peers are: names or addresses, and ports. One that is up is enough.
+        Host names or addresses of other peers, with ports. One that is up is enough.
     limits : Limits
-        What this peer spends at most.
+        Bounds on neighbours, memory and rates.
     beacon : int, optional
-        Port on which peers of the same network find each other.
+        UDP port for discovery in the local network.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Overlay:
         for port in [port for _, port in self._known] + ([] if beacon is None else [beacon]):
             if not 1 <= port <= 65_535:
                 raise ValueError(f"the port of a known peer, or of the beacon, is from 1 to 65535, not {port}")
-        self._endpoint = UDPSocket(*listen, receive=self._receive, welcomed=self._welcomed, unread=self._unread)
-        self._node = Node(
+        self.udp = UDPSocket(*listen, receive=self._receive, allowed=self._allowed_traffic, unread=self._unread)
+        self.node = Node(
             identity=identity, group=group, limits=limits, send=self._transmit, sequence=int(time.time() * 1000)
         )
         self._beacon_port = beacon
@@ -86,47 +86,47 @@ class Overlay:
 
     @property
     def address(self) -> Address:
-        """Where this peer listens, once it does."""
-        host, port = self._endpoint.get_address()[:2]
+        """The bound address, once started."""
+        host, port = self.udp.get_address()[:2]
         return host, port
 
     @property
     def running(self) -> bool:
-        """Whether this peer listens."""
-        return bool(self._endpoint.is_open())
+        """Whether this peer is started."""
+        return bool(self.udp.is_open())
 
     async def start(self) -> None:
-        """Listen, and begin to look for peers.
+        """Start listening and looking for peers.
 
         Raises
         ------
         OSError
-            If one cannot listen there.
+            If the address cannot be used.
         """
         if self.running:
             return
-        await self._endpoint.open()
+        await self.udp.open()
         if self._beacon_port is not None:
-            node = self._node
+            node = self.node
             self._beacon = Beacon(
                 group=self.group,
                 port=self._beacon_port,
                 listening=self.address,
                 found=self._found,
-                refused=node.tally.refuse,
+                refused=node.counters.refuse,
             )
             try:
                 await self._beacon.start()
             except OSError:
-                self._endpoint.close()
+                self.udp.close()
                 raise
         self._resolving = asyncio.get_running_loop().create_task(self._resolve())
         self._tick()
 
     async def _resolve(self) -> None:
-        """Turn known names into addresses; one that is not known now is asked for again, for as long as it takes."""
+        """Resolve known host names; retry those that fail until they resolve."""
         loop = asyncio.get_running_loop()
-        family, unresolved = self._endpoint.family, list(self._known)
+        family, unresolved = self.udp.family, list(self._known)
         wait = 1.0
         while unresolved:
             for place in list(unresolved):
@@ -136,19 +136,19 @@ class Overlay:
                     continue
                 unresolved.remove(place)
                 host, port = found[0][4][:2]
-                self._node.name((str(host), int(port)), loop.time())
+                self.node.name((str(host), int(port)), loop.time())
                 self._tick()
             await asyncio.sleep(wait if unresolved else 0)
             wait = min(60.0, 2 * wait)
 
     def _found(self, address: Address) -> None:
-        self._node.membership.contacts.hand_on(address, b"beacon", self._now())
+        self.node.membership.contacts.hand_on(address, b"beacon", self._now())
 
     async def stop(self) -> None:
-        """Tell the neighbours, and stop listening."""
+        """Leave the network and stop listening."""
         if not self.running:
             return
-        self._node.leave()
+        self.node.leave()
         if self._resolving is not None:
             self._resolving.cancel()
             await asyncio.gather(self._resolving, return_exceptions=True)
@@ -156,7 +156,7 @@ class Overlay:
             self._timer.cancel()
         if self._beacon is not None:
             await self._beacon.stop()
-        self._endpoint.close()
+        self.udp.close()
         for waiting in self._waiting_for_sent:
             if not waiting.done():
                 waiting.set_result(None)
@@ -165,28 +165,28 @@ class Overlay:
         return asyncio.get_running_loop().time()
 
     def _transmit(self, address: Address, datagram: bytes) -> None:
-        if self._endpoint.is_open():
-            self._endpoint.send(address, datagram)
+        if self.udp.is_open():
+            self.udp.send(address, datagram)
 
     def _receive(self, come: list[tuple[Address, bytes]]) -> int:
-        now, ended, receive = self._now(), self._node.outbox.ended, self._node.receive
-        refused = self._node.tally.refused.total()
+        now, ended, receive = self._now(), self.node.outbox.ended, self.node.receive
+        refused = self.node.counters.refused.total()
         for address, datagram in come:
             receive(address, datagram, now)
-        if self._node.outbox.ended != ended or self._node.inbox.waiting:
+        if self.node.outbox.ended != ended or self.node.inbox.waiting:
             self._notice(now)
-        return self._node.tally.refused.total() - refused
+        return self.node.counters.refused.total() - refused
 
-    def _welcomed(self) -> Welcomed:
-        return self._node.membership.welcomed()
+    def _allowed_traffic(self) -> AllowedTraffic:
+        return self.node.membership.allowed()
 
     def _unread(self, count: int) -> None:
-        self._node.tally.refuse(Refusal.UNREAD, count)
+        self.node.counters.refuse(Refusal.UNREAD, count)
 
     def _notice(self, now: float) -> None:
-        if self._node.inbox.waiting:
+        if self.node.inbox.waiting:
             self._arrived.set()
-        if self._waiting_for_sent and self._node.outbox.settled(now):
+        if self._waiting_for_sent and self.node.outbox.settled(now):
             for waiting in self._waiting_for_sent:
                 if not waiting.done():
                     waiting.set_result(None)
@@ -197,9 +197,9 @@ class Overlay:
             self._timer.cancel()
         if not self.running:
             return
-        self._endpoint.read()  # What has come while this process was busy is not late.
+        self.udp.read()  # What has come while this process was busy is not late.
         now = self._now()
-        self._timer = asyncio.get_running_loop().call_at(self._node.tick(now), self._tick)
+        self._timer = asyncio.get_running_loop().call_at(self.node.tick(now), self._tick)
         self._notice(now)
 
     def share(
@@ -211,7 +211,7 @@ class Overlay:
         encoding: Encoding = "float32",
         compress: bool = True,
     ) -> None:
-        """Share a head with all neighbours, and with those who come before the next.
+        """Share a head with all neighbours, and with those that join before the next one.
 
         It replaces an older one that is still in flight.
 
@@ -220,11 +220,11 @@ class Overlay:
         head : array [C, D]
             Finite numbers.
         iteration : int
-            How far this peer has come.
+            Iteration of this peer.
         claims : bool array [C], optional
-            The classes that this peer knows first-hand.
+            Classes that this peer trains and tests itself.
         encoding : str
-            How values are written: "float32", "float16" or "int8".
+            "float32", "float16" or "int8".
         compress : bool
             Whether to use zlib.
 
@@ -233,32 +233,30 @@ class Overlay:
         ValueError
             If the head does not fit the group or the encoding.
         """
-        self._node.share(
-            head, iteration=iteration, claims=claims, encoding=encoding, compress=compress, now=self._now()
-        )
+        self.node.share(head, iteration=iteration, claims=claims, encoding=encoding, compress=compress, now=self._now())
         self._tick()
 
     async def sent(self) -> None:
-        """Wait until the last share has left: acknowledged, given up or superseded. Stragglers are not waited for."""
-        if self.running and not self._node.outbox.settled(self._now()):
+        """Wait until the last head was acknowledged, given up or superseded; stragglers are not waited for."""
+        if self.running and not self.node.outbox.settled(self._now()):
             waiting = asyncio.get_running_loop().create_future()
             self._waiting_for_sent.append(waiting)
             await waiting
 
-    def take(self) -> list[Received]:
-        """Return the newest head of every sender since the last time, without waiting."""
+    def take(self) -> list[ReceivedHead]:
+        """Return the newest head of every sender since the last call, without waiting."""
         self._arrived.clear()
-        return self._node.take()
+        return self.node.take()
 
     async def arrival(self) -> None:
-        """Wait until there is something to take."""
+        """Wait until `take` would return something."""
         await self._arrived.wait()
 
     def neighbours(self) -> list[Neighbour]:
-        """Return the peers that heads are exchanged with now."""
-        return self._node.neighbours(self._now())
+        """Return the current neighbours."""
+        return self.node.neighbours(self._now())
 
     @property
     def counters(self) -> Counters:
-        """What went in and out and was refused since the start."""
-        return self._node.tally.snapshot()
+        """Traffic and refusals since the start."""
+        return self.node.counters.snapshot()

@@ -1,4 +1,4 @@
-"""One head on its way to or from one neighbour: what to send, acknowledge, resend and give up."""
+"""The transfer of one head to or from one neighbour: windows, acknowledgements, retransmission, timeouts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from bristle.wire.messages import LARGEST_BITMAP, STOP, Acknowledgement, Piece, 
 from bristle.wire.sizes import ACKNOWLEDGE_EVERY
 
 ACKNOWLEDGE_WITHIN = 0.01
-"""Seconds: so long may news wait for more, and less than any timeout of a sender."""
+"""Seconds that an acknowledgement may be delayed; shorter than any sender's timeout."""
 
 MOST_ORPHANS = 32
-"""Pieces kept while the manifest is not there yet."""
+"""Pieces kept while their manifest has not arrived."""
 
 
 class Incoming:
-    """One head coming in from one neighbour.
+    """One head being received from one neighbour.
 
     Parameters
     ----------
     sequence : int
-        The head's.
+        The head's sequence number.
     now : float
-        When its first unit came.
+        When its first unit arrived.
     """
 
     def __init__(self, sequence: int, now: float) -> None:
@@ -43,7 +43,7 @@ class Incoming:
         self._newest = 0
 
     def begin(self, manifest: Manifest, piece_size: int, order: int, now: float) -> None:
-        """Take the manifest: now it is known what to expect, and what came early and does not fit is dropped."""
+        """Take the manifest; drop earlier pieces that do not fit it."""
         if self.manifest is None:
             self.manifest = manifest
             self._piece_size = piece_size
@@ -68,7 +68,7 @@ class Incoming:
         return True
 
     def _expected(self, index: int) -> int:
-        """Return how long a piece has to be; -1: there is no such piece."""
+        """Return the length of a piece, or -1 if there is no such piece."""
         if self.manifest is None or index >= self._units - 1:
             return -1
         return min(self._piece_size, self.manifest.body - index * self._piece_size)
@@ -80,25 +80,25 @@ class Incoming:
 
     @property
     def pieces(self) -> int:
-        """How many pieces are there."""
+        """Number of pieces received."""
         return len(self._pieces)
 
     @property
     def complete(self) -> bool:
-        """Whether all of it is there."""
+        """Whether everything has arrived."""
         return self.manifest is not None and len(self._pieces) == self._units - 1
 
     def body(self) -> bytes:
-        """Return the body; it must be complete."""
+        """Return the body; requires `complete`."""
         return b"".join(self._pieces[index] for index in range(self._units - 1))
 
     @property
     def due(self) -> float:
-        """When news must be acknowledged at the latest."""
+        """Latest time of the next acknowledgement."""
         return self._news_since + ACKNOWLEDGE_WITHIN
 
     def acknowledgement(self, now: float) -> Acknowledgement | None:
-        """Return what to tell the sender now, if anything: after some units, after some time, and at the end."""
+        """Return an acknowledgement if one is due: after some units, after some time, and at the end."""
         if not (self._news >= ACKNOWLEDGE_EVERY or now >= self.due or (self._news and self.complete)):
             return None
         self._news, self._news_since = 0, math.inf
@@ -128,18 +128,18 @@ _WINDOW_UNITS = 8 * LARGEST_BITMAP
 
 @dataclass
 class Path:
-    """What is known of the way to a neighbour; it outlives a head.
+    """Round-trip time and send window of the path to a neighbour, kept from head to head.
 
     Parameters
     ----------
     handshake : float
-        Seconds that a round trip of the handshake took: a first guess, while nothing else was under way.
+        Round-trip time of the handshake in seconds: a first estimate.
     delay, variation : float, optional
-        Smoothed round-trip time, seconds, and how much it varies.
+        Smoothed round-trip time in seconds, and its variation.
     window : float
-        Units that may be on their way.
+        Units that may be in flight.
     asked : float, optional
-        Since when nothing was heard of what was sent; None while there is nothing to hear.
+        Since when an answer is outstanding; None if none is.
     """
 
     handshake: float = 0.0
@@ -150,7 +150,7 @@ class Path:
     asked: float | None = None
 
     def measured(self, sample: float) -> None:
-        """Learn from one round trip (RFC 6298)."""
+        """Update the estimate with one round trip (RFC 6298)."""
         if self.delay is None:
             self.delay, self.variation = sample, sample / 2
             return
@@ -166,40 +166,40 @@ class Path:
 
     @property
     def overdue(self) -> float:
-        """Seconds after which a unit that others have overtaken is lost rather than late."""
+        """Seconds after which a unit that later ones have overtaken counts as lost."""
         delay = self.delay or 0.0
         return delay + max(_SHORTEST_REORDERING, delay / 8, 2 * self.variation)
 
     def delivered(self, units: int) -> None:
-        """Open the window: what arrives shows that more would."""
+        """Open the window by the number of acknowledged units."""
         self.window = min(LARGEST_WINDOW, self.window + units)
 
     def lost(self, now: float) -> None:
-        """Close the window somewhat, once for each round trip. It never closes far: loss need not mean congestion."""
+        """Shrink the window, once per round trip and not far: loss need not mean congestion."""
         if now - self.shrunk > (self.delay or FIRST_TIMEOUT):
             self.shrunk = now
             self.window = min(self.window, max(SMALLEST_WINDOW, self.window * _LOSS_FACTOR))
 
     def silent(self) -> None:
-        """Close the window but for a probe: whoever takes nothing is not worth a head each time."""
+        """Shrink the window to one probe, for a neighbour that acknowledges nothing."""
         self.window = 1.0
 
 
 class Outgoing:
-    """One head on its way to one neighbour.
+    """One head being sent to one neighbour.
 
     Parameters
     ----------
     sequence : int
-        The head's.
+        The head's sequence number.
     signed, body : bytes
-        Its manifest, and what follows in pieces.
+        Signed manifest and body.
     piece_size : int
-        Bytes of the body in one datagram.
+        Bytes of the body per datagram.
     path : Path
-        To the neighbour.
+        Path to the neighbour.
     now, patience : float
-        When this begins, and how many seconds it may take.
+        Start time, and timeout in seconds.
     """
 
     def __init__(
@@ -213,8 +213,8 @@ class Outgoing:
         self._signed, self._body, self._size = signed, body, piece_size
         self.units = 1 + -(-len(body) // piece_size)
         self._waiting = deque(range(self.units))
-        self._on_their_way: dict[int, tuple[float, int]] = {}  # When it was sent, as the how-manieth.
-        self._times = [now]  # When each datagram was sent, by its order; they count from 1.
+        self.in_flight: dict[int, tuple[float, int]] = {}  # When it was sent, and its transmission number.
+        self._times = [now]  # When each datagram was sent, by transmission number, from 1.
         self._overtaking = 0
         self._sent_again: set[int] = set()
         self._arrived = bytearray(self.units)
@@ -226,35 +226,35 @@ class Outgoing:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to do: all has arrived, or it was given up."""
+        """Whether it was delivered or given up."""
         return self.delivered or self.failed
 
     @property
     def missing(self) -> int:
-        """How many units have not arrived."""
+        """Number of units not acknowledged yet."""
         return self._missing
 
     def ready(self) -> bool:
-        """Tell whether a unit may be sent now, as far as the window goes."""
+        """Return whether the window allows another unit."""
         while self._waiting and self._arrived[self._waiting[0]]:
             self._waiting.popleft()  # Thought lost, but only late.
         return (
             not self.over
             and bool(self._waiting)
-            and len(self._on_their_way) < self.path.window
+            and len(self.in_flight) < self.path.window
             and self._waiting[0] <= self._base + _WINDOW_UNITS
         )
 
     def next(self, now: float) -> bytes:
-        """Return the next message to seal and send; `ready` must hold."""
+        """Return the next message to send; requires `ready`."""
         unit = self._waiting.popleft()
-        if not self._on_their_way:
+        if not self.in_flight:
             self._last_news = now
         if self.path.asked is None:
             self.path.asked = now
         order = len(self._times)
         self._times.append(now)
-        self._on_their_way[unit] = now, order
+        self.in_flight[unit] = now, order
         self.retransmissions += unit in self._sent_again
         if unit == 0:
             return encode(SignedManifest(order, self._size, self._signed))
@@ -262,7 +262,7 @@ class Outgoing:
         return encode(Piece(self.sequence, order, unit - 1, self._body[start : start + self._size]))
 
     def acknowledged(self, news: Acknowledgement, now: float) -> None:
-        """Take note of what has arrived, and of what must be lost."""
+        """Process an acknowledgement; detect lost units."""
         if self.over or news.sequence != self.sequence:
             return
         if news.base == STOP:
@@ -271,7 +271,7 @@ class Outgoing:
         arrived = self._newly_arrived(news)
         for unit in arrived:
             self._arrived[unit] = 1
-            self._on_their_way.pop(unit, None)
+            self.in_flight.pop(unit, None)
         if self._overtaking < news.newest < len(self._times):
             self._overtaking = news.newest
             self.path.measured(now - self._times[news.newest])
@@ -298,7 +298,7 @@ class Outgoing:
     def _declare_lost(self, now: float) -> None:
         before = now - self.path.overdue
         lost = sorted(
-            unit for unit, (sent, order) in self._on_their_way.items() if order < self._overtaking and sent <= before
+            unit for unit, (sent, order) in self.in_flight.items() if order < self._overtaking and sent <= before
         )
         if lost:
             self._send_again(lost)
@@ -306,28 +306,28 @@ class Outgoing:
 
     def _send_again(self, units: list[int]) -> None:
         for unit in units:
-            del self._on_their_way[unit]
+            del self.in_flight[unit]
             self._sent_again.add(unit)
         # In order, the manifest first: without it the receiver has no room for more than a few pieces.
         self._waiting = deque(sorted((*units, *self._waiting)))
 
     def _back_off(self) -> int:
-        """Return how many timeouts to wait: at first a probe or its answer may have got lost, then nobody is there."""
+        """Return the number of timeouts to wait: exponential back-off after a few tries."""
         return int(min(_MOST_BACK_OFF, 2 ** max(0, self._timeouts - _TRIES)))
 
     def tick(self, now: float) -> None:
-        """Give up, or, when units or an answer are overdue, send some again. To be called every few milliseconds."""
+        """Retransmit overdue units, or give up. To be called every few milliseconds."""
         if self.over:
             return
         if now >= self._deadline:
             self.failed = True
             return
         self._declare_lost(now)
-        if not self._on_their_way or now < self._last_news + self.path.timeout * self._back_off():
+        if not self.in_flight or now < self._last_news + self.path.timeout * self._back_off():
             return
         self._last_news = now
         self._timeouts += 1
         # A probe, and no more: often only the answer got lost, or somebody is slow. The answer tells what is missing.
-        oldest = sorted(self._on_their_way, key=self._on_their_way.__getitem__)
+        oldest = sorted(self.in_flight, key=self.in_flight.__getitem__)
         self._send_again(sorted(oldest[:_PROBES]))
         self.path.lost(now)

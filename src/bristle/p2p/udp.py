@@ -1,4 +1,4 @@
-"""A UDP socket as an IPv8 endpoint: bound to exactly the address asked for, and read many datagrams at a time."""
+"""A UDP socket that is read in batches and filtered under floods, as an IPv8 endpoint."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from collections.abc import Callable
 
 from ipv8.messaging.interfaces.endpoint import Endpoint, EndpointClosedException
 
-from bristle.p2p.flood_filter import Shield, Welcomed
+from bristle.p2p.flood_filter import AllowedTraffic, FloodFilter
 from bristle.wire.messages import Address
 from bristle.wire.sizes import LARGEST_DATAGRAM
 
 _BUFFER = 2**21
 _AT_ONCE = 32
-"""Datagrams read before others on the loop get their turn."""
+"""Datagrams read before the event loop gets its turn."""
 
 CROWDED = 2000.0
-"""Datagrams a second from which on the socket is looked at now and then, rather than whenever one comes."""
+"""Datagrams per second beyond which the socket is polled rather than waited for."""
 
 FLOODED = 1000.0
-"""Datagrams a second that are refused from which on the shield is raised."""
+"""Refused datagrams per second beyond which the flood filter is enabled."""
 
-NOW_AND_THEN = 0.005
-"""Seconds between looks at a crowded socket."""
+POLL_SECONDS = 0.005
+"""Seconds between polls of a crowded socket."""
 
-AT_A_LOOK = 256
-"""Datagrams read at each look: what is more than that each time is lost, whoever sent it."""
+POLL_DATAGRAMS = 256
+"""Datagrams read per poll; the rest stays in the kernel's buffer, or is dropped when that is full."""
 
-SHIELDED = 1.0
-"""Seconds for which a shield stays up."""
+FILTER_SECONDS = 1.0
+"""Seconds for which the flood filter stays enabled."""
 
 _MEASURED = 0.05
-"""Seconds over which the rate is measured."""
+"""Seconds over which rates are measured."""
 
 
 class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
-    """IPv8's own UDP endpoint listens on another port when one is taken, and reads through asyncio, a datagram a turn.
+    """A UDP socket bound to exactly the requested address; IPv8's own endpoint takes another port if it is in use.
 
-    A flood costs more by waking the process for every datagram than by anything that is done with them. So when there
-    are many, they are left to the kernel's buffer for a few milliseconds, and as many are read then as a bound allows.
-    When most are refused, a shield is raised for a second, as far as the system has one.
+    In a flood, waking the process for every datagram costs more than processing it. Beyond a rate, the socket is
+    therefore polled every few milliseconds, for a bounded number of datagrams. While many are refused, a flood filter
+    drops most of them in the kernel, where the system has one.
 
     Parameters
     ----------
     host, port
-        Where to listen: an IPv4 or IPv6 address of this machine, and a port, or 0 for any.
+        An IPv4 or IPv6 address of this machine, and a port, or 0 for any free one.
     receive : callable
-        Takes what has come, addresses and datagrams, and returns how many of them it refused.
-    welcomed : callable
-        Returns what passes the shield.
+        Called with lists of (address, datagram); returns how many of them it refused.
+    allowed : callable
+        Returns what the flood filter accepts.
     unread : callable
-        Takes how many datagrams the kernel has dropped.
+        Called with the number of datagrams that the kernel dropped.
     """
 
     def __init__(
@@ -62,29 +62,29 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         port: int,
         *,
         receive: Callable[[list[tuple[Address, bytes]]], int],
-        welcomed: Callable[[], Welcomed],
+        allowed: Callable[[], AllowedTraffic],
         unread: Callable[[int], None],
     ) -> None:
         super().__init__()
         self.family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         self._place = (host, port)
-        self._receive, self._welcomed, self._unread = receive, welcomed, unread
+        self._receive, self._allowed_traffic, self._unread = receive, allowed, unread
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.bytes_up = self.bytes_down = 0
-        self._shield: Shield | None = None
-        self._lowering: asyncio.TimerHandle | None = None
-        self._look: asyncio.TimerHandle | None = None
+        self._filter: FloodFilter | None = None
+        self._filter_timer: asyncio.TimerHandle | None = None
+        self._poll_timer: asyncio.TimerHandle | None = None
         self._counted = self._refused = 0
         self._since = 0.0
 
     async def open(self) -> bool:
-        """Listen.
+        """Start listening.
 
         Raises
         ------
         OSError
-            If the address is not of this machine, or if somebody else listens there.
+            If the address is not one of this machine, or is in use.
         """
         opened = socket.socket(self.family, socket.SOCK_DGRAM)
         try:
@@ -101,43 +101,43 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
                 error.errno,
                 f"cannot listen on {host} port {port} ({error.strerror}); choose another port, or 0 for any",
             ) from None
-        self._socket, self._loop, self._shield = opened, asyncio.get_running_loop(), Shield(opened)
+        self._socket, self._loop, self._filter = opened, asyncio.get_running_loop(), FloodFilter(opened)
         self._loop.add_reader(opened, self.read)
         return True
 
     @property
     def crowded(self) -> bool:
-        """Whether so much comes that the socket is looked at only now and then."""
-        return self._look is not None
+        """Whether the socket is polled because of heavy traffic."""
+        return self._poll_timer is not None
 
     @property
-    def shielded(self) -> bool:
-        """Whether the kernel drops most of what comes."""
-        return self._lowering is not None
+    def filtering(self) -> bool:
+        """Whether the flood filter is enabled."""
+        return self._filter_timer is not None
 
     def read(self) -> None:
-        """Hand on what has come, up to a bound."""
+        """Process waiting datagrams, up to a bound."""
         self._drain(_AT_ONCE)
         if self._loop is None or self._socket is None or self.crowded:
             return
         if self._measure(CROWDED, meanwhile=False):
             self._loop.remove_reader(self._socket)
-            self._look = self._loop.call_later(NOW_AND_THEN, self._look_again)
+            self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
 
-    def _look_again(self) -> None:
-        """Look at a crowded socket; when it is crowded no more, be woken again by whatever comes."""
+    def _poll(self) -> None:
+        """Poll a crowded socket; return to waiting when traffic has fallen."""
         assert self._loop is not None
-        self._drain(AT_A_LOOK)
+        self._drain(POLL_DATAGRAMS)
         if self._socket is None:
             return
         if self._measure(CROWDED / 2, meanwhile=True):
-            self._look = self._loop.call_later(NOW_AND_THEN, self._look_again)
+            self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
         else:
-            self._look = None
+            self._poll_timer = None
             self._loop.add_reader(self._socket, self.read)
 
     def _measure(self, rate: float, *, meanwhile: bool) -> bool:
-        """Tell whether more than so many datagrams a second came, or something else while that is not known yet."""
+        """Return whether more than `rate` datagrams per second came; `meanwhile` until that is measured."""
         assert self._loop is not None
         now = self._loop.time()
         elapsed = now - self._since
@@ -146,26 +146,27 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         counted, refused = self._counted, self._refused
         self._counted, self._refused, self._since = 0, 0, now
         if refused > FLOODED * elapsed:
-            self._raise_shield()
+            self.enable_filter()
         return counted > rate * elapsed
 
-    def _raise_shield(self) -> None:
+    def enable_filter(self) -> None:
+        """Enable the flood filter for a while, where the system has one."""
         assert self._loop is not None
-        assert self._shield is not None
-        if not self.shielded and self._shield.raise_for(self._welcomed(), salt=random.getrandbits(32)):
-            self._lowering = self._loop.call_later(SHIELDED, self._lower_shield)
+        assert self._filter is not None
+        if not self.filtering and self._filter.enable(self._allowed_traffic(), salt=random.getrandbits(32)):
+            self._filter_timer = self._loop.call_later(FILTER_SECONDS, self.disable_filter)
 
-    def _lower_shield(self) -> None:
-        """Let everything through: if it is too much still, the shield is soon raised again, for others to pass."""
-        assert self._shield is not None
-        if self._lowering is not None:
-            self._lowering.cancel()
-            self._lowering = None
-            self._shield.lower()
-            self._unread(self._shield.dropped())
+    def disable_filter(self) -> None:
+        """Disable the flood filter; if the flood goes on, it is soon enabled again, for other addresses."""
+        assert self._filter is not None
+        if self._filter_timer is not None:
+            self._filter_timer.cancel()
+            self._filter_timer = None
+            self._filter.disable()
+            self._unread(self._filter.dropped())
 
     def _drain(self, most: int) -> None:
-        """Hand on up to so many datagrams."""
+        """Process up to `most` datagrams."""
         come: list[tuple[Address, bytes]] = []
         if self._socket is None:
             return
@@ -183,7 +184,7 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             self._refused += self._receive(come)
 
     def send(self, socket_address: Address, packet: bytes) -> None:
-        """Send a datagram. When the network does not take it, it is lost, as on any other part of its way."""
+        """Send a datagram; what the operating system refuses is lost, as on any other hop."""
         self.assert_open()
         assert self._socket is not None
         try:
@@ -195,30 +196,30 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
     def close(self) -> None:
         """Stop listening."""
         if self._socket is not None and self._loop is not None:
-            self._lower_shield()
-            if self._look is not None:
-                self._look.cancel()
-                self._look = None
+            self.disable_filter()
+            if self._poll_timer is not None:
+                self._poll_timer.cancel()
+                self._poll_timer = None
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
 
     def assert_open(self) -> None:
-        """Raise an error if this is not open."""
+        """Raise EndpointClosedException unless open."""
         if self._socket is None:
             raise EndpointClosedException(self)
 
     def is_open(self) -> bool:
-        """Tell whether this listens."""
+        """Return whether the socket is open."""
         return self._socket is not None
 
     def get_address(self) -> Address:
-        """Return where this really listens."""
+        """Return the bound address."""
         self.assert_open()
         assert self._socket is not None
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     def reset_byte_counters(self) -> None:
-        """Count bytes from 0."""
+        """Reset the byte counters to 0."""
         self.bytes_up = self.bytes_down = 0

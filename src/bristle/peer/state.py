@@ -24,7 +24,7 @@ from bristle.peer.learner import Draws, Learner, Message
 from bristle.peer.pace import Traffic
 from bristle.peer.record import Iteration, heard_of
 from bristle.peer.sharing import Sharing
-from bristle.peer.status import RECENT, ClassCount, Neighbour, Status
+from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule
@@ -265,7 +265,7 @@ def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: 
         accuracy=state.accuracy,
         address="{}:{}".format(*overlay.address),
         neighbours=tuple(
-            Neighbour(
+            NeighbourStatus(
                 key_id=one.key_id.hex(),
                 address="{}:{}".format(*one.address),
                 silent=round(one.last_heard, 1),

@@ -23,7 +23,7 @@ LEAST_ROOM = 2**18
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbour:
+class NeighbourStatus:
     """Another peer of the group: its key id, where it listens, and how many seconds ago it was last heard."""
 
     key_id: str
@@ -66,7 +66,7 @@ class Status:
         The latest that was measured.
     address : str, optional
         Where it listens.
-    neighbours : tuple of Neighbour
+    neighbours : tuple of NeighbourStatus
         Whom it knows now.
     waiting : str, optional
         What it waits for before it goes on.
@@ -83,7 +83,7 @@ class Status:
     decided: Iteration | None = None
     accuracy: float | None = None
     address: str | None = None
-    neighbours: tuple[Neighbour, ...] = ()
+    neighbours: tuple[NeighbourStatus, ...] = ()
     waiting: str | None = None
 
     @property
@@ -105,7 +105,7 @@ class Status:
             **{
                 **fields,
                 "samples": tuple(ClassCount(**entry) for entry in fields["samples"]),
-                "neighbours": tuple(Neighbour(**entry) for entry in fields["neighbours"]),
+                "neighbours": tuple(NeighbourStatus(**entry) for entry in fields["neighbours"]),
                 "last": _iteration(fields["last"]),
                 "decided": _iteration(fields["decided"]),
             }

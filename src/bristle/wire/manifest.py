@@ -28,7 +28,7 @@ _SEQUENCE_AT = 4 + GROUP_ID_BYTES + KEY_ID_BYTES
 
 
 @dataclass(frozen=True)
-class Extension:
+class ManifestExtension:
     """A typed value under the manifest's signature. Types that a receiver does not know are skipped."""
 
     type: int
@@ -55,7 +55,7 @@ class Manifest:
         Bytes, after compression.
     digests : tuple of bytes
         Of the body's chunks.
-    extensions : tuple of Extension
+    extensions : tuple of ManifestExtension
         Claims, and whatever later versions add.
     """
 
@@ -69,7 +69,7 @@ class Manifest:
     features: int
     body: int
     digests: tuple[bytes, ...]
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple[ManifestExtension, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,9 +89,9 @@ class Manifest:
         return len(body) == self.body and digests_of(body) == self.digests
 
 
-def claims_extension(claims: NDArray[np.bool_]) -> Extension:
+def claims_extension(claims: NDArray[np.bool_]) -> ManifestExtension:
     """Return the extension that carries claims: a bit for each class, the lowest first."""
-    return Extension(CLAIMS, np.packbits(claims, bitorder="little").tobytes())
+    return ManifestExtension(CLAIMS, np.packbits(claims, bitorder="little").tobytes())
 
 
 def digests_of(body: bytes) -> tuple[bytes, ...]:
@@ -181,8 +181,8 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
     )
 
 
-def _decode_extensions(data: bytes, classes: int) -> tuple[Extension, ...] | Refusal:
-    extensions: list[Extension] = []
+def _decode_extensions(data: bytes, classes: int) -> tuple[ManifestExtension, ...] | Refusal:
+    extensions: list[ManifestExtension] = []
     at = 0
     while at < len(data):
         if len(data) - at < EXTENSION_HEADER:
@@ -191,7 +191,7 @@ def _decode_extensions(data: bytes, classes: int) -> tuple[Extension, ...] | Ref
         at += EXTENSION_HEADER
         if length > len(data) - at:
             return Refusal.MALFORMED
-        extensions.append(Extension(kind, data[at : at + length]))
+        extensions.append(ManifestExtension(kind, data[at : at + length]))
         at += length
     claims = [extension.value for extension in extensions if extension.type == CLAIMS]
     if len(claims) > 1:

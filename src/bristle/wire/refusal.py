@@ -29,6 +29,6 @@ class Refusal(StrEnum):
     NO_MEMORY = "no memory left for it"
     TOO_SLOW = "transfer too slow"
     FULL = "no room for another neighbour"
-    NUISANCE = "nothing but a nuisance"
-    BARRED = "kept out for a while"
+    USELESS = "too many useless messages"
+    BANNED = "temporarily banned"
     BAD_ADDRESS = "address not fit to contact"

@@ -7,7 +7,7 @@ import pytest
 
 from bristle.commands.dashboard.demo import DemoBoard
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Connected, Finished, Step
+from bristle.commands.demo.events import Connected, Finished, PeerIteration
 from bristle.commands.demo.tally import Tally
 from bristle.peer.record import Heard
 from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
@@ -36,7 +36,7 @@ def test_it_shows_what_peers_told_last() -> None:
     for peer in range(3):
         told = (heard((peer + 1) % 3), heard(3, "worse-everywhere"))
         connected = Connected(500, {"malformed": 2}, ("key3", "key1", "stranger"))
-        tally.take(Step(peer, 10, tally.began + 1, 0.8 + peer / 100, told, 1000, weights, connected))
+        tally.take(PeerIteration(peer, 10, tally.began + 1, 0.8 + peer / 100, told, 1000, weights, connected))
     tally.take(Finished(0, 1100, 600, 0, 3))
     found = board.snapshot(RunState.ENDED)
     assert len(found.history) == 1

@@ -12,7 +12,7 @@ from bristle import attacks
 from bristle.commands.demo.worker import Attackers
 from bristle.learning.samples import Samples
 from bristle.p2p import Limits, Overlay
-from bristle.p2p.inbox import Received
+from bristle.p2p.inbox import ReceivedHead
 from bristle.wire import Group, Identity
 
 GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=20)
@@ -36,9 +36,9 @@ def attackers(name: str) -> Attackers:
     )
 
 
-def heard_by_a_victim(name: str, *, until: Callable[[list[Received]], bool]) -> list[Received]:
+def heard_by_a_victim(name: str, *, until: Callable[[list[ReceivedHead]], bool]) -> list[ReceivedHead]:
     """Let a victim share a head of ones with attackers, and return what it hears from them."""
-    found: dict[bytes, Received] = {}
+    found: dict[bytes, ReceivedHead] = {}
 
     async def run() -> None:
         victim = Overlay(identity=Identity.generate(), group=GROUP)
@@ -77,7 +77,7 @@ def test_each_has_an_identity_and_trains_on_flipped_labels() -> None:
 @pytest.mark.parametrize("name", ["mimic", "free-ride"])
 def test_those_who_know_the_inbox_know_what_they_heard(name: str) -> None:
     # Only one honest peer, whose head is all ones: a copy and a mean are ones too. They cannot know before they hear.
-    def convinced(found: list[Received]) -> bool:
+    def convinced(found: list[ReceivedHead]) -> bool:
         return len(found) == 3 and all(np.abs(one.head - 1).max() < 0.01 for one in found)
 
     assert convinced(heard_by_a_victim(name, until=convinced))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Finished, Step
+from bristle.commands.demo.events import Finished, PeerIteration
 from bristle.commands.demo.tally import Tally
 from bristle.peer.record import Heard
 
@@ -18,9 +18,11 @@ def heard(sender: str, share: float) -> Heard:
     return Heard(sender=sender, iteration=1, share=share, reason="kept", words="kept")
 
 
-def step(peer: int, iteration: int, accuracy: float | None = None, **shares: float) -> Step:
+def step(peer: int, iteration: int, accuracy: float | None = None, **shares: float) -> PeerIteration:
     told = tuple(heard(sender, share) for sender, share in shares.items())
-    return Step(peer, iteration, BEGAN + iteration, accuracy, told, None if accuracy is None else 1000 * iteration)
+    return PeerIteration(
+        peer, iteration, BEGAN + iteration, accuracy, told, None if accuracy is None else 1000 * iteration
+    )
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_a_hundred_names_of_one_host_leave_half_of_the_places_to_others(
         crowd = [attackers(group, host="127.66.0.1") for _ in range(100)]
         assert await crowd_in(crowd, target, alone=False) == 8
         await wait(lambda: len(target.neighbours()) == 8)
-        node = target._node
+        node = target.node
         assert target.counters.refused["no room for another neighbour"] > 80
         assert len(node.membership.sessions) <= 8 + 64
         # Others come, and find room: but a crowd has half of the places, and keeps them.

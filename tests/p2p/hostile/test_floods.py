@@ -82,12 +82,12 @@ def test_honest_heads_arrive_through_an_unsigned_flood(
                     attacker.send(rng.choice(sent))
 
         await rounds(peers, large, head_of, wait, flood)
-        node = peers[0]._node
+        node = peers[0].node
         # What a shield has dropped is known when it is lowered.
-        await wait(lambda: node.tally.refused.total() > 300)
+        await wait(lambda: node.counters.refused.total() > 300)
         assert {link.key_id for link in node.membership.links.values()} == {peer.identity.key_id for peer in peers[1:]}
         assert len(node.membership.sessions) <= 4
-        assert node.inbox._memory == 0
+        assert node.inbox.memory == 0
         # A newcomer finds its way in, once the flood is over at the latest.
         newcomer = await network.peer(large, known=[peers[0].address])
         await wait(lambda: len(newcomer.neighbours()) == 3)
@@ -100,7 +100,7 @@ def test_members_who_flood_are_let_go_and_honest_heads_arrive(
     on_network: Scenario, wait: Wait, large: Group, head_of: Heads, attackers: Attackers, body_of: Bodies, kind: str
 ) -> None:
     async def scenario(network: RealNetwork) -> None:
-        peers = await honest(network, wait, large, 3, neighbours=8, nuisance_rate=2.0)
+        peers = await honest(network, wait, large, 3, neighbours=8, useless_rate=2.0)
         crowd = [attackers(large, host=f"127.{1 + number}.0.1") for number in range(6)]
         for attacker in crowd:
             assert await attacker.join(peers[0].address)
@@ -131,11 +131,11 @@ def test_members_who_flood_are_let_go_and_honest_heads_arrive(
 
         await rounds(peers, large, head_of, wait, flood)
         await wait(flooding_until_let_go)
-        node = peers[0]._node
+        node = peers[0].node
         if kind != "leave":
-            assert node.tally.refused.get("nothing but a nuisance") == 6
+            assert node.counters.refused.get("too many useless messages") == 6
         assert {link.key_id for link in node.membership.links.values()} == {peer.identity.key_id for peer in peers[1:]}
-        assert node.inbox._memory == 0
+        assert node.inbox.memory == 0
         assert len(node.membership.contacts) <= Limits().contacts
 
     on_network(scenario)
@@ -157,21 +157,21 @@ def test_members_who_take_no_heads_hold_up_no_round(
         for iteration in range(1, 30):
             first.share(head_of(large, iteration), iteration=iteration)
             # Waiting for those who answer nothing would take seconds: only the honest one is waited for.
-            link = first._node.membership.links[peers[1].identity.key_id]
-            assert [one is link.outgoing for one in _awaited(first)] == [True]
+            link = first.node.membership.links[peers[1].identity.key_id]
+            assert [one is link.outgoing for one in awaited(first)] == [True]
             await first.sent()
-        assert first._node.outbox._next_sequence == first._node.outbox._first_sequence + 30
-        await wait(lambda: peers[1]._node.inbox.seen(first.identity.key_id) == first._node.outbox._next_sequence - 1)
+        assert first.node.outbox.next_sequence == first.node.outbox.first_sequence + 30
+        await wait(lambda: peers[1].node.inbox.seen(first.identity.key_id) == first.node.outbox.next_sequence - 1)
 
     on_network(scenario)
 
 
-def _awaited(peer: Any) -> list[Any]:
-    awaited: list[Any] = peer._node.outbox._awaited
+def awaited(peer: Any) -> list[Any]:
+    awaited: list[Any] = peer.node.outbox.awaited
     return awaited
 
 
-def test_a_shield_lets_through_what_it_should(
+def test_the_flood_filter_lets_through_what_it_should(
     on_network: Scenario,
     wait: Wait,
     group: Group,
@@ -179,13 +179,13 @@ def test_a_shield_lets_through_what_it_should(
     attackers: Attackers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bristle.p2p.udp.SHIELDED", 600.0)  # Until it is lowered here.
+    monkeypatch.setattr("bristle.p2p.udp.FILTER_SECONDS", 600.0)  # Until it is lowered here.
 
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)
-        endpoint = peers[0]._endpoint
-        endpoint._raise_shield()
-        if not endpoint.shielded:
+        endpoint = peers[0].udp
+        endpoint.enable_filter()
+        if not endpoint.filtering:
             pytest.skip("this system has no filter for sockets")
         stranger = attackers(group, host="127.200.0.1")
         stranger.target = peers[0].address
@@ -199,14 +199,14 @@ def test_a_shield_lets_through_what_it_should(
         peers[1].share(head_of(group), iteration=1)
         await peers[0].arrival()
         assert peers[0].counters.refused == before.refused
-        endpoint._lower_shield()
+        endpoint.disable_filter()
         assert peers[0].counters.refused["dropped unread in a flood"] == 600
         stranger.send(b"noise")
         await wait(lambda: peers[0].counters.refused.get("malformed") == 1)
         # Some sixteenth of all strangers is heard while it is up, another one each time.
         heard = 0
         crowd = [attackers(group, host=f"127.{1 + number}.7.1") for number in range(160)]
-        endpoint._raise_shield()
+        endpoint.enable_filter()
         for attacker in crowd:
             attacker.target = peers[0].address
             attacker.send(handshake.encode_hello(group, os.urandom(16)))
@@ -229,9 +229,9 @@ def test_a_socket_is_looked_at_now_and_then_while_it_is_crowded(
 ) -> None:
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)
-        endpoint = peers[0]._endpoint
-        shields = endpoint._shield.raise_for(endpoint._welcomed(), salt=0)
-        endpoint._shield.lower()
+        endpoint = peers[0].udp
+        shields = endpoint._filter.enable(endpoint._allowed_traffic(), salt=0)
+        endpoint._filter.disable()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.connect(peers[0].address)
 
@@ -241,10 +241,10 @@ def test_a_socket_is_looked_at_now_and_then_while_it_is_crowded(
                 return bool(endpoint.crowded)
 
             await wait(crowded)
-            await wait(lambda: crowded() and (endpoint.shielded or not shields))
+            await wait(lambda: crowded() and (endpoint.filtering or not shields))
         peers[1].share(head_of(group), iteration=1)
         await peers[0].arrival()
-        await wait(lambda: not endpoint.crowded and not endpoint.shielded)
+        await wait(lambda: not endpoint.crowded and not endpoint.filtering)
         peers[1].share(head_of(group, 1), iteration=2)
         await wait(lambda: any(one.iteration == 2 for one in peers[0].take()))
 

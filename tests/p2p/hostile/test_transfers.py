@@ -45,9 +45,9 @@ def on_stage(on_network: Scenario, wait: Wait, head_of: Heads, attackers: Attack
 async def still_hears(first: Any, second: Any, head: Matrix, wait: Wait) -> None:
     """See to it that an honest head arrives."""
     first.take()
-    before = first._node.inbox.seen(second.identity.key_id)
+    before = first.node.inbox.seen(second.identity.key_id)
     second.share(head, iteration=5)
-    await wait(lambda: first._node.inbox.seen(second.identity.key_id) > before)
+    await wait(lambda: first.node.inbox.seen(second.identity.key_id) > before)
     np.testing.assert_array_equal({one.sender: one.head for one in first.take()}[second.identity.key_id], head)
 
 
@@ -55,7 +55,7 @@ def test_a_transfer_that_drips_is_given_up_and_holds_up_nobody(on_stage: Stage, 
     async def act(first: Any, second: Any, slow: Attacker, body: bytes) -> None:
         sequence, signed = slow.manifest(body)
         slow.say(messages.SignedManifest(1, 512, signed))
-        await wait(lambda: first._node.inbox._memory == len(body))
+        await wait(lambda: first.node.inbox.memory == len(body))
         for index in range(len(body) // 512):  # A piece now and then: always news, and never the end.
             slow.say(messages.Piece(sequence, 2 + index, index, body[512 * index :][:512]))
             await asyncio.sleep(0.04)
@@ -63,7 +63,7 @@ def test_a_transfer_that_drips_is_given_up_and_holds_up_nobody(on_stage: Stage, 
                 break
         else:
             pytest.fail("it dripped to its end")
-        assert first._node.inbox._memory == 0
+        assert first.node.inbox.memory == 0
 
     on_stage(large, act, patience=0.2)
 
@@ -73,21 +73,21 @@ def test_endless_manifests_hold_one_heads_memory_and_end_in_a_bar(on_stage: Stag
         most = 0
         for count in range(1000):
             liar.say(messages.SignedManifest(1, 4000, liar.manifest(body)[1]))
-            most = max(most, first._node.inbox._memory)
+            most = max(most, first.node.inbox.memory)
             if count % 20 == 0:
                 await asyncio.sleep(0)
-            if first.counters.refused.get("nothing but a nuisance"):
+            if first.counters.refused.get("too many useless messages"):
                 break
-        await wait(lambda: first.counters.refused.get("nothing but a nuisance") == 1)
+        await wait(lambda: first.counters.refused.get("too many useless messages") == 1)
         assert 0 < most <= len(body)
         assert first.counters.refused["over budget"] > 100
         assert [one.key_id for one in first.neighbours()] == [second.identity.key_id]
         # Its key is known by now; nobody checks its signature.
         with pytest.raises(TimeoutError):
             await liar.join(first.address, seconds=0.3)
-        assert first.counters.refused["kept out for a while"] >= 1
+        assert first.counters.refused["temporarily banned"] >= 1
 
-    on_stage(large, act, nuisance_rate=2.0)
+    on_stage(large, act, useless_rate=2.0)
 
 
 def test_forged_chunks_bombs_and_oversize_are_refused(
@@ -113,7 +113,7 @@ def test_forged_chunks_bombs_and_oversize_are_refused(
         liar.send(b"\xb5" + bytes(20_000))
         await wait(lambda: first.counters.refused["oversize"] == 2)
         assert not first.take()
-        assert first._node.inbox._memory == 0
+        assert first.node.inbox.memory == 0
 
     on_stage(large, act)
 
@@ -166,14 +166,14 @@ def test_lies_about_time_and_progress_change_nothing(on_stage: Stage, wait: Wait
         liar.share(body)
         await wait(lambda: first.counters.refused.get("replay") == 1)
         # That we were seen at the end of all numbers: believed, it would leave us nothing to count with.
-        before = first._node.outbox._next_sequence
+        before = first.node.outbox.next_sequence
         for seen in (2**64 - 1, 2**63 - 1, 2**50):
             liar.say(messages.Peers(seen))
         await still_hears(first, second, head_of(group, 1), wait)
-        assert first._node.outbox._next_sequence == before
+        assert first.node.outbox.next_sequence == before
         # That a clock went back is believed.
         liar.say(messages.Peers(before + 1000))
-        await wait(lambda: first._node.outbox._next_sequence == before + 1001)
+        await wait(lambda: first.node.outbox.next_sequence == before + 1001)
 
     on_stage(group, act)
 

@@ -40,7 +40,7 @@ class Connected:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class PeerIteration:
     """One iteration of a benign peer; weights [heard, classes] are the share of each row that came from each."""
 
     peer: int
@@ -71,7 +71,7 @@ class Failed:
     why: str
 
 
-Event = Listening | Met | Step | Finished | Failed
+Event = Listening | Met | PeerIteration | Finished | Failed
 
 
 class Command(StrEnum):

@@ -44,7 +44,7 @@ ROUGH = Impairment(loss=0.2, duplication=0.05, delay=0.05, jitter=0.02)
 """A bad line: one datagram in five is lost, and the others are late and out of order."""
 
 
-class Line:
+class ImpairedLine:
     """Forwards datagrams, of which some are lost, late, out of order or sent twice.
 
     Parameters
@@ -89,7 +89,7 @@ class Line:
             self.lost += 1
 
 
-class Relay(Line):
+class Relay(ImpairedLine):
     """Stands between all pairs of peers, as routers do: each peer sees every other one at an address of the relay's.
 
     Peer i is given the addresses `known(i)` and no others. The relay learns where a peer is from its first datagram.
@@ -99,7 +99,7 @@ class Relay(Line):
     members : int
         Number of peers.
     impairment, seed
-        As for `Line`.
+        As for `ImpairedLine`.
     """
 
     def __init__(self, members: int, impairment: Impairment, *, seed: int = 0) -> None:

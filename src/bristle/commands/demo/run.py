@@ -14,14 +14,14 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Command, Event, Failed, Finished, Listening, Met, Step
+from bristle.commands.demo.events import Command, Event, Failed, Finished, Listening, Met, PeerIteration
 from bristle.commands.demo.worker import relay, work
 
 STOPPING = 10.0
 """Seconds that a process has to stop by itself."""
 
 
-class Network:
+class DemoProcesses:
     """The processes of a demo, started and waiting to be told to go.
 
     Use `running`. Iterating `meeting` and then `learning` yields what happens.
@@ -70,17 +70,17 @@ class Network:
                         neighbours |= event.neighbours
                         self.members |= event.key_ids
                         self.addresses |= event.addresses
-                    case Step() | Finished() | Failed():
+                    case PeerIteration() | Finished() | Failed():
                         raise RuntimeError(f"unexpected while peers look for each other: {event}")
         return neighbours
 
-    def learn(self) -> Iterator[Step | Finished]:
+    def learn(self) -> Iterator[PeerIteration | Finished]:
         """Let them learn; yield every iteration of a benign peer as it is done, until all have done all."""
         self._tell(Command.GO)
         left = self.demo.peers
         while left:
             for event in self._events():
-                if isinstance(event, Step | Finished):
+                if isinstance(event, PeerIteration | Finished):
                     yield event
                     left -= isinstance(event, Finished)
 
@@ -125,10 +125,10 @@ class Network:
 
 
 @contextmanager
-def running(demo: Demo) -> Iterator[Network]:
+def running(demo: Demo) -> Iterator[DemoProcesses]:
     """Start the processes of a demo; stop them and clear up whatever happens."""
     with tempfile.TemporaryDirectory(prefix="bristle-demo-", ignore_cleanup_errors=True) as folder:
-        network = Network(demo, Path(folder))
+        network = DemoProcesses(demo, Path(folder))
         try:
             yield network
         finally:

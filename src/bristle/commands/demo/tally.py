@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.commands.demo import FIGURE, ROW_EVERY, Demo, Row
-from bristle.commands.demo.events import Connected, Finished, Step
+from bristle.commands.demo.events import Connected, Finished, PeerIteration
 from bristle.peer.record import Heard
 
 RECENT = 5
@@ -97,7 +97,7 @@ class Tally:
         self.history: list[tuple[int, float, float, float]] = []
         self._last_row, self._last_at = 0, self.began
 
-    def take(self, event: Step | Finished) -> Row | None:
+    def take(self, event: PeerIteration | Finished) -> Row | None:
         """Take what a peer tells; return a row once all have come as far as it says."""
         if isinstance(event, Finished):
             peer = self.peers[event.peer]
@@ -160,7 +160,7 @@ class Tally:
         others = weights.iterations * (self.demo.peers - 1)
         return weights.heard / others if others else 1.0
 
-    def _weights(self, step: Step) -> Weights:
+    def _weights(self, step: PeerIteration) -> Weights:
         found = Weights(iterations=1)
         for one in step.heard:
             if self._members.get(one.sender, self.demo.peers) < self.demo.peers:

@@ -17,7 +17,7 @@ from bristle._core.files import write_atomically
 from bristle.commands.dashboard import dashboard, stay
 from bristle.commands.dashboard.demo import DemoBoard
 from bristle.commands.demo import Demo, Row, digits, references
-from bristle.commands.demo.run import Network, running
+from bristle.commands.demo.run import DemoProcesses, running
 from bristle.commands.demo.tally import Standing, Tally
 from bristle.commands.jsonl import write_rows
 from bristle.commands.progress import patient_bar, terminal
@@ -103,7 +103,7 @@ def _about(demo: Demo) -> str:
     )
 
 
-def _found(network: Network, met: dict[int, int]) -> str:
+def _found(network: DemoProcesses, met: dict[int, int]) -> str:
     demo, ports = network.demo, sorted(port for _, port in network.addresses.values())
     most = demo.members - 1
     said = "everybody found everybody" if min(met.values()) == most else f"each found {min(met.values())} of {most}"

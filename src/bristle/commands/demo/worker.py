@@ -18,7 +18,7 @@ from bristle import Peer, attacks, rules
 from bristle._core import keyed_uniforms, to_numpy
 from bristle.attacks import Attack, Knowledge, View
 from bristle.commands.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
-from bristle.commands.demo.events import Address, Command, Connected, Failed, Finished, Listening, Met, Step
+from bristle.commands.demo.events import Address, Command, Connected, Failed, Finished, Listening, Met, PeerIteration
 from bristle.commands.demo.relay import Relay
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
@@ -315,7 +315,9 @@ class _Worker:
                 status.counters["bytes_in"], status.refused, tuple(one.key_id for one in status.neighbours)
             )
         weights = to_numpy(turn.decision.weights).astype(np.float32)
-        step = Step(number, record.iteration, record.at, record.accuracy, record.heard, bytes_out, weights, connected)
+        step = PeerIteration(
+            number, record.iteration, record.at, record.accuracy, record.heard, bytes_out, weights, connected
+        )
         self.pipe.send(step)
 
     def _attackers(self, population: Population) -> Attackers:

@@ -1,14 +1,14 @@
-"""Budgets for those whom nobody knows."""
+"""Rate limits for handshakes from unknown addresses."""
 
 from __future__ import annotations
 
-from bristle.p2p.limits import Strangers
+from bristle.p2p.limits import HandshakeLimits
 
 RATE = 10.0
 
 
 def test_one_address_spends_its_own_budget_and_nobody_elses() -> None:
-    strangers = Strangers(RATE)
+    strangers = HandshakeLimits(RATE)
     shouted = sum(strangers.admit(("192.0.2.1", 7), 0.0) for _ in range(1000))
     assert shouted == 2 * RATE
     assert strangers.admit(("192.0.2.1", 8), 0.0)
@@ -17,14 +17,14 @@ def test_one_address_spends_its_own_budget_and_nobody_elses() -> None:
 
 
 def test_all_addresses_of_a_network_have_one_budget() -> None:
-    strangers = Strangers(RATE)
+    strangers = HandshakeLimits(RATE)
     admitted = sum(strangers.admit((f"192.0.2.{host}", port), 0.0) for host in range(256) for port in range(10))
     assert admitted == 40 * RATE
     assert strangers.admit(("198.51.100.1", 7), 0.0)
 
 
 def test_a_flood_from_hundreds_of_networks_leaves_newcomers_their_share() -> None:
-    strangers = Strangers(RATE)
+    strangers = HandshakeLimits(RATE)
     flood = [(f"10.{number}.0.1", 9) for number in range(200)]
     now, taken = 0.0, 0
     for second in range(20):
@@ -41,7 +41,7 @@ def test_a_flood_from_hundreds_of_networks_leaves_newcomers_their_share() -> Non
 
 
 def test_joins_are_few() -> None:
-    strangers = Strangers(RATE)
+    strangers = HandshakeLimits(RATE)
     assert sum(strangers.may_join(("192.0.2.1", 7), 0.0, full=False) for _ in range(100)) == RATE
     assert sum(strangers.may_join(("192.0.2.1", port), 0.0, full=False) for port in range(1000)) <= 8 * RATE
     crowd = [(f"10.{number}.7.1", 7) for number in range(99)]
