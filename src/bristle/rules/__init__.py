@@ -12,6 +12,7 @@ from bristle.rules.call import Context, State, Task, stack
 from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from bristle.rules.decision import Decision, Reason
+from bristle.rules.evidence import Evidence, EvidenceDecision, Statement
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.inbox import Inbox
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
@@ -30,6 +31,8 @@ __all__ = [
     "Clipping",
     "Context",
     "Decision",
+    "Evidence",
+    "EvidenceDecision",
     "FLTrust",
     "FedAvg",
     "GeometricMedian",
@@ -50,6 +53,7 @@ __all__ = [
     "Rule",
     "SelfCenteredClipping",
     "State",
+    "Statement",
     "Step",
     "Task",
     "TrimmedMean",

@@ -43,6 +43,11 @@ class Rule(ABC):
     """
 
     @property
+    def shares(self) -> str:
+        """What peers that use the rule exchange: `heads`, or `evidence` (see `bristle.rules.evidence`)."""
+        return "heads"
+
+    @property
     def consolidates(self) -> bool:
         """Whether peers that use the rule train with consolidation (CWR*): foreign rows only ever change here."""
         return False

@@ -34,6 +34,12 @@ class Reason(IntEnum):
     CLIPPED = 16
     BROKEN_CLAIM = 17
     OUTVOTED = 18
+    IMPOSSIBLE = 19
+    TOO_DIFFERENT = 20
+    COPY = 21
+    DISSENTS = 22
+    DISPUTED = 23
+    SILENT = 24
 
     @property
     def words(self) -> str:
@@ -61,6 +67,12 @@ _WORDS = {
     Reason.CLIPPED: "kept, but pulled in towards the own head",
     Reason.BROKEN_CLAIM: "tested and rejected: it does badly on a class that its sender claims",
     Reason.OUTVOTED: "rejected: most of those who claim a class know it otherwise",
+    Reason.IMPOSSIBLE: "refused: its counts or its scatter are impossible",
+    Reason.TOO_DIFFERENT: "refused: its mean of a class that I hold is too far from mine",
+    Reason.COPY: "counted once: too much like another sender to be independent",
+    Reason.DISSENTS: "left out: most owners of the class put it elsewhere",
+    Reason.DISPUTED: "not used: owners of the class disagree, and I cannot test it",
+    Reason.SILENT: "says nothing about the class",
 }
 
 
@@ -71,6 +83,8 @@ class Decision:
     ----------
     head : array [..., C, D]
         The new head. Always finite.
+    bias : array [..., C], optional
+        What is added to the scores `head @ x`; None for rules whose heads have none.
     weights : array [..., M, C]
         Share of each row that comes from each received model; the own head has the rest, so that own and
         models sum to 1 per class. For coordinate-wise rules, the fraction of the row's coordinates.
@@ -85,6 +99,7 @@ class Decision:
         self, *, head: Array, weights: Callable[[], Array], reasons: Array, state: Mapping[str, Array] | None = None
     ) -> None:
         self.head = head
+        self.bias: Array | None = None
         self.reasons = reasons
         self.state = state
         self._weights = weights

@@ -8,6 +8,7 @@ from bristle.rules.base import Rule
 from bristle.rules.bristle import Bristle
 from bristle.rules.bristle_plus import BristlePlus
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
+from bristle.rules.evidence import Evidence
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step
@@ -31,6 +32,7 @@ _RULES: dict[str, type[Rule]] = {
     "fltrust": FLTrust,
     "bristle": Bristle,
     "bristle-plus": BristlePlus,
+    "evidence": Evidence,
 }
 
 _STEPS: dict[str, type[Step]] = {
@@ -44,9 +46,12 @@ RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules")
 STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.rules")
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all rules: Bristle's own, then those of installed packages."""
-    return RULES.names()
+def names(*, shares: str | None = None) -> tuple[str, ...]:
+    """Return the names of all rules: Bristle's own, then those of installed packages.
+
+    With `shares="heads"` or `"evidence"` only those whose peers exchange that.
+    """
+    return tuple(name for name in RULES.names() if shares in (None, "evidence" if name == "evidence" else "heads"))
 
 
 def steps() -> tuple[str, ...]:

@@ -204,14 +204,14 @@ class Measurement:
 
 def prediction_cache(world: World) -> PredictionCache | None:
     """Return a cache that speeds up the measurements of a world; None where its data are of another kind."""
-    test = world.data.test
+    test = world.data.test if world.exchange is None else world.test_with_ones
     return PredictionCache(test) if isinstance(test, np.ndarray) and test.dtype == np.float32 else None
 
 
 def measure(world: World, latest: Round, *, cache: PredictionCache | None = None) -> Measurement:
     """Measure all benign peers of a world after an iteration."""
     if cache is None:
-        hits, predicted = (to_numpy(counts) for counts in _counts(world.heads, world.data))
+        hits, predicted = (to_numpy(counts) for counts in _counts(*world.scoring, world.data.test_labels))
     else:
         hits, predicted = _cached_counts(world, cache)
     weights = to_numpy(latest.decision.weights)
@@ -250,7 +250,7 @@ def measure_large(world: LargeWorld, given: tuple[float, float], *, peers: Integ
     mine = np.flatnonzero((peers >= held.start) & (peers < held.stop))
     counts = torch.zeros((2, len(peers), world.head_shape[0]), dtype=torch.int64, device=device)
     own = torch.as_tensor(peers[mine] - held.start, device=device)
-    counts[:, torch.as_tensor(mine, device=device)] = torch.stack(_counts(world.heads, world.data, own))
+    counts[:, torch.as_tensor(mine, device=device)] = torch.stack(_counts(world.heads, world.data.test, world.data.test_labels, own))
     hits, predicted = world.workers.add(counts).cpu().numpy()
     total = world.workers.add(torch.tensor([share * len(held) for share in given], dtype=torch.float64))
     benign, malicious = (total / world.scenario.peers).tolist()
@@ -273,7 +273,7 @@ def _measurement(
 
 def _cached_counts(world: World, cache: PredictionCache) -> tuple[Integers, Integers]:
     """Return what `_counts` does, from predictions."""
-    heads, labels = to_numpy(world.heads), to_numpy(world.data.test_labels)
+    heads, labels = to_numpy(world.scoring[0]), to_numpy(world.data.test_labels)
     count, classes, _ = heads.shape
     hits, predicted = (np.zeros((count, classes), dtype=np.int64) for _ in range(2))
     for peers, guess in cache.blocks(heads):
@@ -284,11 +284,10 @@ def _cached_counts(world: World, cache: PredictionCache) -> tuple[Integers, Inte
     return hits, predicted
 
 
-def _counts(heads: Array, data: FeatureData, rows: Array | None = None) -> tuple[Array, Array]:
+def _counts(heads: Array, test: Array, labels: Array, rows: Array | None = None) -> tuple[Array, Array]:
     """Count hits and predictions of some heads (`rows`; None: all) and each class [P, C], where the data lie."""
     xp, (peers, classes, depth) = namespace(heads), heads.shape
     peers = peers if rows is None else int(rows.shape[0])
-    test, labels = data.test, data.test_labels
     # In blocks of heads and samples, so that the outputs for all of them never lie in memory at once.
     room = max(1, block_bytes(heads) // (24 * classes))
     samples = max(1, min(int(labels.shape[0]), room))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from bristle.learning.samples import Samples
 from bristle.peer.step import StepState, step
 from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, Scene
+from bristle.simulation.exchange import Exchange, augmented, with_ones
 from bristle.simulation.indexing import SPARSE, joined, rows_of
 from bristle.simulation.mailbox import Mailbox, Schedule
 from bristle.simulation.neighbourhood import Neighbourhoods
@@ -92,6 +94,8 @@ class World:
             claims = self.population.claims(classes, scenario.rule)
             claims[: peers - round(scenario.claiming * peers)] = False
             self._claims = from_numpy(claims, like=data.train)
+        self.exchange = Exchange(scenario, self.population, classes) if scenario.rule.shares == "evidence" else None
+        self.bias: Array | None = None
         self._neighbourhoods = Neighbourhoods(scenario)
         self._neighbourhoods.at(1)  # says whether the graph can be
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
@@ -104,6 +108,18 @@ class World:
     def heads(self) -> Array:
         """The heads of the benign peers [peers, C, D]."""
         return self.state.head
+
+    @property
+    def scoring(self) -> tuple[Array, Array]:
+        """Heads and test features whose products are scores: with a column more where heads have a bias."""
+        if self.bias is None:
+            return self.heads, self.data.test
+        return augmented(self.heads, self.bias), self.test_with_ones
+
+    @cached_property
+    def test_with_ones(self) -> Array:
+        """The test features with a 1 at the end, for heads with a bias."""
+        return with_ones(self.data.test)
 
     @property
     def held(self) -> Samples:
@@ -121,6 +137,8 @@ class World:
         Without `weigh` the weights of the decisions can be had only where all receivers were stepped at once.
         """
         iteration = self.iteration + 1
+        if self.exchange is not None:
+            return self._exchanged(self.exchange, iteration)
         scenario, schedule, mailbox = self.scenario, self._schedule, self.mailbox
         present, acting = schedule.present(iteration), schedule.acting(iteration)
         around = self._neighbourhoods.at(iteration)
@@ -157,9 +175,18 @@ class World:
             decision,
         )
 
+    def _exchanged(self, exchange: Exchange, iteration: int) -> Round:
+        found, sent = exchange.advance(self._neighbourhoods.at(iteration), iteration, self.data.train)
+        decision, trained = found.decision, self.state.trained
+        moved = HeadState(decision.head, trained.first, trained.second, trained.steps)
+        self.state, self.bias = PeerState(moved, self.state.head), decision.bias
+        self.bytes_sent = self.bytes_sent + sent
+        self.iteration = iteration
+        return Round(iteration, np.arange(self.scenario.peers), found.senders, found.mask, decision)
+
     def accuracy(self) -> Array:
         """Accuracy of each benign peer on the whole test set [peers]."""
-        return accuracy_on(self.heads, self.data.test, self.data.test_labels)
+        return accuracy_on(*self.scoring, self.data.test_labels)
 
     def _chunks(self, scene: Scene, receivers: Integers) -> Iterator[Integers]:
         models = scene.arrived.index.shape[1] + scene.attackers.shape[1]
@@ -227,6 +254,8 @@ class World:
             **{f"adversary.{name}": values for name, values in self.adversary.state().items()},
             **{f"memory.{name}": values for name, values in (self.state.memory or {}).items()},
         }
+        if self.exchange is not None and self.bias is not None:
+            found |= {"bias": self.bias, "known": self.exchange.known}
         if self.mailbox.depth == 1 and self.scenario.sharing.plain:
             del found["mailbox.slots"]  # They are the heads.
         return {name: to_numpy(values) for name, values in found.items()}
@@ -242,6 +271,9 @@ class World:
         memory = {name.removeprefix("memory."): of(name) for name in arrays if name.startswith("memory.")}
         self.state = StepState(trained, of("previous"), memory or None)
         self.bytes_sent = arrays["bytes_sent"]
+        if self.exchange is not None and "bias" in arrays:
+            self.bias = of("bias")
+            self.exchange.known = arrays["known"]
         self.iteration = int(arrays["iteration"])
         slots = of("mailbox.slots") if "mailbox.slots" in arrays else trained.head
         self.mailbox.restore({"acted": arrays["mailbox.acted"], "shared": arrays["mailbox.shared"], "slots": slots})

@@ -1,0 +1,519 @@
+"""The rule `evidence`: one exchange of signed statements, and a head in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from bristle._core import Array, Pool, to_numpy
+from bristle._core.arrays import from_numpy, is_array
+from bristle._core.validation import check_positive
+from bristle.learning.metrics import Evaluation
+from bristle.rules.base import Rule, Verdict
+from bristle.rules.call import Context, Task
+from bristle.rules.decision import Decision, Reason
+from bristle.rules.evidence.location import (
+    Booleans,
+    Claims,
+    Integers,
+    Located,
+    deviations,
+    disputes,
+    independent,
+    robust_means,
+    unit_of,
+)
+from bristle.rules.evidence.scatter import Scatter, pool_scatter
+from bristle.rules.evidence.statement import Floats, Statement, state, unfit
+from bristle.rules.inbox import Inbox
+
+OUTLIERS = 0.01
+"""The share of a peer's own samples, each judged without itself, that the distance for abstaining leaves outside."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One receiver's classifier: scores W x + b, probabilities, and samples of no class that anybody stated.
+
+    Parameters
+    ----------
+    head, bias : array [C, D], [C]
+        Scores are `head @ x + bias`; classes that are not answered have a bias below all others.
+    known : integer array
+        The classes that are answered.
+    locations : array [C, D]
+    scatter : Scatter
+    temperature : float
+        Scores are divided by it for probabilities; chosen on the own samples, each scored without itself.
+    reach : float
+        The squared Mahalanobis distance to the nearest location beyond which a sample belongs to none of them.
+    """
+
+    head: Floats
+    bias: Floats
+    known: Integers
+    locations: Floats
+    scatter: Scatter
+    temperature: float
+    reach: float
+
+    def probabilities(self, features: Array) -> Floats:
+        """Return calibrated probabilities [S, C] of samples [S, D]."""
+        scores = to_numpy(features).astype(np.float64) @ self.head.T + self.bias
+        scores = scores / self.temperature
+        raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+        outside = np.ones(len(self.bias), dtype=bool)
+        outside[self.known] = False
+        raised[:, outside] = 0
+        found: Floats = raised / raised.sum(axis=1, keepdims=True)
+        return found
+
+    def distances(self, features: Array) -> Floats:
+        """Return the squared Mahalanobis distance [S] of samples to the nearest location that is answered."""
+        x = to_numpy(features).astype(np.float64)
+        found: Floats = _distances(self.scatter, x, self.locations[self.known]).min(axis=1)
+        return found
+
+    def abstains(self, features: Array) -> Booleans:
+        """Return which samples [S] look like no class that anybody stated."""
+        found: Booleans = self.distances(features) > self.reach
+        return found
+
+
+class EvidenceDecision(Decision):
+    """What a receiver made of statements.
+
+    Attributes
+    ----------
+    head, weights, reasons, state
+        As of every decision. A weight is a sender's share of the location of a class.
+    bias : array [..., C]
+        What is added to the scores of each class.
+    class_reasons : integer array [..., M, C]
+        A `Reason` code per sender and class.
+    errors : array [..., M, C]
+        How many standard errors a sender's mean of a class is from the own mean, or, of a class that the receiver does
+        not hold, from the location that was chosen; 0 where the sender says nothing.
+    answers : list of Answer
+        A classifier per receiver, in the order of the batch.
+    """
+
+    def __init__(self, parts: Sequence[Weighed], batch: tuple[int, ...], like: Array) -> None:
+        def together(values: Sequence[Any], dtype: Any = None) -> Array:
+            stacked = np.stack(values).reshape((*batch, *np.shape(values[0])))
+            return from_numpy(stacked, like=like, dtype=dtype)
+
+        weights = together([part.weights for part in parts], like.dtype)
+        super().__init__(
+            head=together([part.answer.head for part in parts], like.dtype),
+            weights=lambda: weights,
+            reasons=together([part.reasons.astype(np.int8) for part in parts]),
+        )
+        self.bias = together([part.answer.bias for part in parts], like.dtype)
+        self.class_reasons = together([part.class_reasons.astype(np.int8) for part in parts])
+        self.errors = together([part.errors for part in parts], like.dtype)
+        self.answers = [part.answer for part in parts]
+        self._twins = np.stack([part.twins for part in parts]).reshape((*batch, -1))
+
+    def explain(self, model: int | tuple[int, ...], label: int | None = None) -> str:
+        """Say in words what became of one sender's statement, or of its mean of one class."""
+        position = model if isinstance(model, tuple) else (model,)
+        words = super().explain(position)
+        reason = Reason(int(self.reasons[position]))
+        codes, errors = to_numpy(self.class_reasons)[position], to_numpy(self.errors)[position]
+        if label is not None:
+            return self._of_class(Reason(int(codes[label])), float(errors[label]), label, int(self._twins[position]))
+        if reason is Reason.TOO_DIFFERENT:
+            worst = int(errors.argmax())
+            return f"refused: its mean of class {worst} is {errors[worst]:.0f} standard errors from mine"
+        if reason is Reason.COPY:
+            return f"counted once: too much like sender {int(self._twins[position])} to be independent"
+        return words
+
+    @staticmethod
+    def _of_class(reason: Reason, errors: float, label: int, twin: int) -> str:
+        if reason in (Reason.TOO_DIFFERENT, Reason.DISSENTS):
+            whose = "mine" if reason is Reason.TOO_DIFFERENT else "where most owners put it"
+            return f"{reason.words}: its mean of class {label} is {errors:.0f} standard errors from {whose}"
+        if reason is Reason.COPY:
+            return f"counted once: too much like sender {twin} to be independent"
+        return reason.words
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """What one receiver made of M senders: the parts of a decision."""
+
+    answer: Answer
+    weights: Floats
+    reasons: Integers
+    class_reasons: Integers
+    errors: Floats
+    twins: Integers
+
+    def light(self) -> Weighed:
+        """Return the same with no more than head and bias of the classifier: for worlds of very many receivers."""
+        empty = np.zeros((0, self.answer.head.shape[1]))
+        light = replace(self.answer, locations=empty, scatter=Scatter(np.ones(empty.shape[1]), empty))
+        return replace(self, answer=light)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Rule):
+    """W = S^-1 M, b = -diag(M S^-1 M') / 2: linear discriminant analysis on evidence that survives (Fisher 1936).
+
+    Peers share, once, how many samples of each class they have, their mean features and a sketch of the scatter within
+    classes. A receiver (1) refuses senders whose mean of a common class is further from its own than sampling noise and
+    the spread between people explain, (2) counts those that are too alike once, (3) takes a robust mean of each class
+    in the space where a head decides, (4) pools the scatter so that no sender counts for more than most others see,
+    (5) solves for the head, and (6) does not answer for foreign classes about which too many owners disagree. It needs
+    no number of attackers. A class holds while liars are fewer than its honest owners; see docs/evidence.md for what is
+    lost beyond that.
+
+    Call it with statements: `rule(own, received, evaluation=samples)` with `own` a `Statement`, `received` a batch
+    [..., M] of them or, for one receiver, a list of strangers', and in `evaluation` all samples of the receiver.
+
+    Parameters
+    ----------
+    rank : float
+        A sketch has `rank * sqrt(freedom)` directions: more samples support more.
+    cap : float
+        Along no direction does a sender's scatter count for more than so many times what most others see.
+    refuse : float
+        Standard errors from the own mean, along the worst discriminant of the worst class, from which a sender is
+        refused; times the spread between people where that is more than sampling noise.
+    quorum : float
+        So many independent owners that put a foreign class elsewhere together, or half of all, make it disputed.
+    held_out : bool
+        Whether held-out samples count as evidence too. They are never tested on what they are part of.
+    cautious : bool
+        Answer only for classes that the receiver holds and for foreign ones that nobody disputes.
+    """
+
+    rank: float = 2.4
+    cap: float = 3.0
+    refuse: float = 8.0
+    quorum: float = 4.0
+    held_out: bool = True
+    cautious: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "cap", "refuse", "quorum"):
+            check_positive(name, getattr(self, name))
+
+    @property
+    def shares(self) -> str:
+        """What peers that use the rule exchange."""
+        return "evidence"
+
+    def share(self, samples: Evaluation, classes: int, head: Array | None = None) -> Statement:
+        """Return what a peer with these samples [S, D] shares."""
+        return state(samples, classes, rank=self.rank)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Refuse heads: evidence is made of statements."""
+        _refuse_heads()
+
+    def __call__(  # type: ignore[override]
+        self,
+        own: Statement,
+        received: Statement | Sequence[Statement],
+        *,
+        mask: Array | None = None,
+        evaluation: Evaluation | None = None,
+        claims: Array | None = None,
+        context: Context | None = None,
+        rng: Any = None,
+    ) -> EvidenceDecision:
+        """Decide what to make of the received statements.
+
+        Parameters
+        ----------
+        own : Statement [..., C, D]
+            What the receiver shares.
+        received : Statement [..., M, C, D] or sequence of Statement
+            What it received. Statements that are unfit are refused, with a reason.
+        mask : boolean array [..., M], optional
+            False where a statement is absent.
+        evaluation : Evaluation
+            The receiver's samples [..., S, D], those in its statement.
+        claims, context, rng
+            Not used: counts are the claims, and nothing is remembered or drawn.
+        """
+        if is_array(own) or isinstance(received, Pool) or is_array(received):
+            _refuse_heads()
+        if evaluation is None:
+            raise ValueError("evidence needs the receiver's samples: pass evaluation=Evaluation(features, labels)")
+        if not isinstance(own, Statement):
+            raise ValueError(f"own must be a Statement, not {type(own).__name__}")
+        batch = tuple(own.rows.shape[:-2])
+        classes, features = (int(size) for size in own.rows.shape[-2:])
+        mine = own.numpy()
+        problem = unfit(mine, classes, features) if not batch else None
+        if problem is not None and problem is not Reason.IMPOSSIBLE:
+            raise ValueError(f"own statement {problem.words}")
+        x, y = to_numpy(evaluation.features).astype(np.float64), to_numpy(evaluation.labels)
+        if y.shape[:-1] != batch or x.shape != (*y.shape, features):
+            raise ValueError(f"evaluation must have features [*{batch}, samples, {features}], not {x.shape}")
+        parts = []
+        for place in np.ndindex(batch):
+            theirs: list[Statement | None]
+            if isinstance(received, Statement):
+                some = received[place] if place else received
+                theirs = [some[number].numpy() for number in range(some.counts.shape[0])]
+            else:
+                theirs = list(received)
+            if mask is not None:
+                here = to_numpy(mask)[place]
+                theirs = [one if bool(present) else None for one, present in zip(theirs, here, strict=True)]
+            parts.append(self.weigh(mine[place] if place else mine, theirs, Evaluation(x[place], y[place])))
+        return EvidenceDecision(parts, batch, own.rows)
+
+    def weigh(self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation) -> Weighed:
+        """Decide for one receiver; `theirs` are strangers' statements, None where one is absent."""
+        own = own.numpy()
+        classes, features = own.rows.shape
+        x, y = to_numpy(samples.features).astype(np.float64), to_numpy(samples.labels)
+        x, y = x[y >= 0], y[y >= 0]
+        reasons = np.full(len(theirs), int(Reason.KEPT), dtype=np.int64)
+        fit: list[tuple[int, Statement]] = []
+        for place, one in enumerate(theirs):
+            checked = None if one is None else one.numpy()
+            problem = Reason.ABSENT if checked is None else unfit(checked, classes, features)
+            if problem is None and checked is not None:
+                fit.append((place, checked))
+            else:
+                reasons[place] = int(problem or Reason.ABSENT)
+        places = np.array([-1, *(place for place, _ in fit)])
+        statements = [own, *(one for _, one in fit)]
+        scatter = pool_scatter(statements, cap=self.cap)
+        owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
+        means = np.stack([np.asarray(statements[who].rows)[c] for who, c in zip(owner, label, strict=True)])
+        count = np.array([np.asarray(statements[who].counts)[c] for who, c in zip(owner, label, strict=True)])
+        claims = Claims(owner, label, count, scatter.products(means), classes)
+        rest = x - np.asarray(own.rows)[y]
+        freedom = len(y) - len(np.unique(y))
+        scaled, taken = scatter.halves(rest)
+        # Too few samples to measure: what the pooled scatter expects, one a dimension that it leaves.
+        spread = ((scaled**2).sum() - (taken**2).sum()) / freedom if freedom > 0 else float(features)
+        weights = independent(claims, spread)
+        kept = np.ones(len(label), dtype=bool)
+        located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom)
+        errors = deviations(claims, located, variance)
+        unit = unit_of(errors)
+        worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
+        refused = worst > self.refuse * unit
+        if refused.any():
+            kept = ~refused[owner]
+            located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom)
+        dissent, total, apart = disputes(claims.only(kept), _only(located, kept), weights[kept], variance, spread, unit)
+        answer = self._answer_of(located, means, scatter, x, y, own, claims.only(kept).known, dissent, total)
+        return self._words(
+            answer, claims, located, weights, kept, reasons, places, errors, apart, unit, refused, len(theirs)
+        )
+
+    def _locate(
+        self,
+        claims: Claims,
+        weights: Floats,
+        kept: Booleans,
+        scatter: Scatter,
+        means: Floats,
+        rest: Floats,
+        freedom: int,
+    ) -> tuple[Located, Floats]:
+        """Return the locations from some of the claims, and the variance of a sample along every discriminant."""
+        some = claims.only(kept)
+        found = robust_means(some, weights[kept])
+        mixture, shares = (np.zeros((claims.classes, len(claims.label))) for _ in range(2))
+        mixture[:, kept], shares[:, kept] = found.mixture, found.shares
+        projected = mixture @ claims.products
+        located = Located(mixture, shares, projected, projected @ mixture.T)
+        known = some.known
+        variance = np.zeros((claims.classes, claims.classes))
+        if freedom > 0:
+            along = rest @ scatter.solve(mixture[known] @ means).T
+            inner = along.T @ along / freedom
+        else:
+            inner = located.products[np.ix_(known, known)]
+        squares = np.diag(inner)
+        variance[np.ix_(known, known)] = np.maximum(squares[:, None] + squares[None] - 2 * inner, 0)
+        return located, variance
+
+    def _answer_of(
+        self,
+        located: Located,
+        means: Floats,
+        scatter: Scatter,
+        x: Floats,
+        y: Integers,
+        own: Statement,
+        known: Integers,
+        dissent: Floats,
+        total: Floats,
+    ) -> Answer:
+        locations = located.mixture @ means
+        head = scatter.solve(locations)
+        bias = -0.5 * (head * locations).sum(axis=1)
+        held = np.flatnonzero(np.asarray(own.counts) > 0)
+        foreign = np.setdiff1d(known, held)
+        disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
+        if self.cautious:
+            disputed = foreign
+        answered = np.setdiff1d(known, disputed) if len(held) else known
+        # What all classes have in common decides nothing: without it, scores are small numbers.
+        head = head - head[answered].mean(axis=0)
+        bias = bias - bias[answered].mean()
+        size = 2 * np.sqrt((x**2).sum(axis=1)).max(initial=1.0)
+        loudest = np.sqrt((head[answered] ** 2).sum(axis=1)).max()
+        silent = np.setdiff1d(np.arange(len(bias)), answered)
+        head[silent] = 0
+        bias[silent] = bias[answered].min() - size * loudest - 1
+        temperature, reach = _calibrated(head, bias, answered, locations, scatter, located, x, y, own)
+        return Answer(head, bias, answered, locations, scatter, temperature, reach)
+
+    def _words(
+        self,
+        answer: Answer,
+        claims: Claims,
+        located: Located,
+        weights: Floats,
+        kept: Booleans,
+        reasons: Integers,
+        places: Integers,
+        errors: Floats,
+        apart: Floats,
+        unit: float,
+        refused: Booleans,
+        senders: int,
+    ) -> Weighed:
+        shares = np.zeros((senders, claims.classes))
+        class_reasons = np.full((senders, claims.classes), int(Reason.SILENT), dtype=np.int64)
+        class_reasons[reasons != int(Reason.KEPT)] = reasons[reasons != int(Reason.KEPT)][:, None]
+        deviation = np.zeros((senders, claims.classes))
+        from_location = np.zeros(len(claims.label))
+        from_location[kept] = apart
+        answered = np.isin(np.arange(claims.classes), answer.known)
+        twins = _twins(claims, weights, places, senders)
+        for number, (who, label) in enumerate(zip(claims.owner, claims.label, strict=True)):
+            if who == 0:
+                continue
+            place = places[who]
+            tested = np.isfinite(errors[number])
+            deviation[place, label] = errors[number] if tested else from_location[number]
+            share = located.shares[label, number]
+            shares[place, label] = share if answered[label] else 0.0
+            if refused[who]:
+                reason = Reason.TOO_DIFFERENT
+            elif not answered[label]:
+                reason = Reason.DISPUTED
+            elif weights[number] < 1:
+                reason = Reason.COPY
+            elif share <= 0:
+                reason = Reason.DISSENTS
+            else:
+                reason = Reason.KEPT
+            class_reasons[place, label] = int(reason)
+        for who in range(1, len(places)):
+            if refused[who]:
+                reasons[places[who]] = int(Reason.TOO_DIFFERENT)
+            elif twins[places[who]] >= 0:
+                reasons[places[who]] = int(Reason.COPY)
+            elif not shares[places[who]].any():
+                codes = class_reasons[places[who]]
+                disputed = (codes == int(Reason.DISPUTED)).any()
+                reasons[places[who]] = int(Reason.DISPUTED if disputed else Reason.DISSENTS)
+        return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+def _only(located: Located, kept: Booleans) -> Located:
+    return Located(located.mixture[:, kept], located.shares[:, kept], located.projected[:, kept], located.products)
+
+
+def _twins(claims: Claims, weights: Floats, places: Integers, senders: int) -> Integers:
+    """Return the sender that each one is too much like in all that both claim, or -1."""
+    found = np.full(senders, -1)
+    squares = np.diag(claims.products)
+    for who in range(1, len(places)):
+        mine = np.flatnonzero(claims.owner == who)
+        if not len(mine) or (weights[mine] == 1).any():
+            continue
+        same = np.flatnonzero((claims.label == claims.label[mine[0]]) & (claims.owner != who) & (claims.owner > 0))
+        if len(same):
+            apart = squares[same] - 2 * claims.products[same, mine[0]]
+            found[places[who]] = places[claims.owner[same[int(apart.argmin())]]]
+    return found
+
+
+def _distances(scatter: Scatter, x: Floats, locations: Floats) -> Floats:
+    """Return squared Mahalanobis distances [S, C]."""
+    (xs, xt), (ms, mt) = scatter.halves(x), scatter.halves(locations)
+    products = xs @ ms.T - xt @ mt.T
+    squares = (xs**2).sum(axis=1) - (xt**2).sum(axis=1)
+    own = (ms**2).sum(axis=1) - (mt**2).sum(axis=1)
+    found: Floats = np.maximum(squares[:, None] - 2 * products + own[None], 0)
+    return found
+
+
+def _calibrated(
+    head: Floats,
+    bias: Floats,
+    answered: Integers,
+    locations: Floats,
+    scatter: Scatter,
+    located: Located,
+    x: Floats,
+    y: Integers,
+    own: Statement,
+) -> tuple[float, float]:
+    """Return the temperature of probabilities, and the distance from which a sample belongs to no class.
+
+    Both come from the own samples, each without its part in the location of its own class.
+    """
+    if not len(y):
+        return 1.0, float("inf")
+    scores = (x @ head.T + bias)[:, answered]
+    distances = _distances(scatter, x, locations[answered])
+    column = {int(number): place for place, number in enumerate(answered)}
+    counts = np.asarray(own.counts)
+    usable = np.array([counts[label] > 1 and int(label) in column for label in y])
+    if not usable.any():
+        return 1.0, float("inf")
+    places = np.array([column.get(int(label), 0) for label in y])
+    rows = np.arange(len(y))
+    # Claims are ordered by sender, the receiver's first, and within a sender by class.
+    order = {int(number): place for place, number in enumerate(np.flatnonzero(counts > 0))}
+    parts = np.array([located.shares[label, order[int(label)]] / max(counts[label] - 1, 1) for label in y])
+    rest = x - np.asarray(own.rows)[y]
+    solved = scatter.solve(rest)
+    # Without itself, the location of its class is further away by `parts` times its own deviation.
+    there = x - locations[y]
+    gain = 2 * parts * (solved * there).sum(axis=1) + parts**2 * (solved * rest).sum(axis=1)
+    scores[rows, places] -= 0.5 * gain
+    distances[rows, places] += gain
+    scores, places, distances = scores[usable], places[usable], distances[usable]
+    reach = float(np.quantile(distances.min(axis=1), 1 - OUTLIERS)) * 1.1
+    return _temperature(scores, places), reach
+
+
+def _temperature(scores: Floats, places: Integers) -> float:
+    """Return the temperature of a grid that gives the own samples the highest likelihood."""
+    best, lowest = 1.0, np.inf
+    rows = np.arange(len(places))
+    for temperature in np.geomspace(0.5, 32, 25):
+        scaled = scores / temperature
+        raised = scaled - scaled.max(axis=1, keepdims=True)
+        loss = float((np.log(np.exp(raised).sum(axis=1)) - raised[rows, places]).mean())
+        if loss < lowest:
+            best, lowest = float(temperature), loss
+    return best
+
+
+def _refuse_heads() -> NoReturn:
+    raise ValueError(
+        "evidence exchanges statements, not heads: call it with Statements (see docs/evidence.md), "
+        "and use it in simulations without steps before it"
+    )

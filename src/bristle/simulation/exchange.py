@@ -1,0 +1,226 @@
+"""Worlds whose peers exchange statements: every exchange, each weighs what it knows, and passes it on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from bristle._core import Array, Pool, to_numpy
+from bristle._core.arrays import from_numpy
+from bristle._core.rng import Stream, draw_many
+from bristle.attacks import Attack, Knowledge, View
+from bristle.attacks.statements import Scene, StatementAttack
+from bristle.learning.metrics import Evaluation
+from bristle.rules.evidence import Evidence, EvidenceDecision, Statement
+from bristle.rules.evidence.statement import Floats
+from bristle.simulation.mailbox import Asynchrony
+from bristle.simulation.neighbourhood import Neighbourhood
+from bristle.simulation.population import Population
+from bristle.simulation.scenario import Scenario
+from bristle.simulation.topology import Booleans, Integers
+
+HALF = 2
+"""Bytes a number of a statement takes on the wire, in float16."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """One exchange: what all benign peers decided, who they know, and whom they heard of."""
+
+    decision: EvidenceDecision
+    senders: Integers
+    mask: Booleans | None
+
+
+class Exchange:
+    """The statements of a world, and who knows which.
+
+    Peers pass on whatever they know: a signature cannot be changed by who carries it. Attackers may say something else
+    to every victim, also through others: each victim that they reach gets what was made for it.
+    """
+
+    def __init__(self, scenario: Scenario, population: Population, classes: int) -> None:
+        if not isinstance(scenario.rule, Evidence):
+            raise ValueError(f"{scenario.rule!r} does not exchange statements")
+        if scenario.asynchrony != Asynchrony() or not scenario.sharing.plain:
+            raise ValueError(
+                "peers that exchange evidence act together and share what they state: leave out asynchrony "
+                "and noise on heads, or choose a rule that exchanges heads"
+            )
+        self.rule: Evidence = scenario.rule
+        self._scenario, self._classes = scenario, classes
+        self._population = population
+        self.samples = [self._samples_of(peer) for peer in range(scenario.peers)]
+        # As they travel: in 32 bits.
+        self.statements = [_narrow(self.rule.share(samples, classes)) for samples in self.samples]
+        self._sizes = np.array([_size(one) for one in self.statements])
+        self.known = np.zeros((scenario.peers, scenario.peers + scenario.attackers), dtype=np.bool)
+        self.known[np.arange(scenario.peers), np.arange(scenario.peers)] = True
+
+    def _samples_of(self, peer: int) -> Evaluation:
+        rows = np.array([peer])
+        held, out = self._population.training(rows), self._population.evaluation(rows)
+        features = to_numpy(held.features)
+        if held.index is not None:
+            features = features[np.maximum(to_numpy(held.index), 0)]
+        labels = to_numpy(held.labels)
+        parts = [(features[0], labels[0])]
+        if self.rule.held_out:
+            parts.append((to_numpy(out.features)[0], to_numpy(out.labels)[0]))
+        x, y = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+        return Evaluation(x[y >= 0], y[y >= 0])
+
+    @cached_property
+    def attackers(self) -> list[Statement]:
+        """What the attackers would state of their own samples, with the labels that they use."""
+        held = self._population.attackers_hold
+        found = []
+        for place in range(self._scenario.attackers):
+            index, labels = to_numpy(held.index)[place], to_numpy(held.labels)[place]
+            features = to_numpy(held.features)[np.maximum(index, 0)]
+            found.append(_narrow(self.rule.share(Evaluation(features, labels), self._classes)))
+        return found
+
+    @cached_property
+    def scene(self) -> Scene:
+        """What attackers may know: every honest statement, and every victim's samples."""
+        return Scene(self.statements, self.samples, self.attackers, self._classes)
+
+    def advance(self, around: Neighbourhood, iteration: int, like: Array) -> tuple[Exchanged, Integers]:
+        """Let everybody hear its neighbours and decide; return that and the bytes that each benign peer sent."""
+        peers, attackers = self._scenario.peers, self._scenario.attackers
+        heard, before = self.known.copy(), self.known
+        # Attackers ask for what everybody says itself.
+        sent = (
+            (around.audience - _heard_by(around, peers)) * self._sizes if iteration == 1 else np.zeros(peers, np.int64)
+        )
+        for peer in range(peers):
+            those = around.peers.index[peer]
+            if around.peers.mask is not None:
+                those = those[around.peers.mask[peer]]
+            heard[peer] |= before[those].any(axis=0)
+            # Nothing is sent twice: whoever has it and comes first passes it on.
+            news = np.flatnonzero(heard[peer] & ~before[peer])
+            carriers = those[before[np.ix_(those, news)].argmax(axis=0)] if len(news) else news
+            np.add.at(sent, carriers, self._sizes_of(news))
+            liars = around.attackers.index[peer]
+            if around.attackers.mask is not None:
+                liars = liars[around.attackers.mask[peer]]
+            heard[peer, peers + liars] = True
+        self.known = heard
+        width = int(heard.sum(axis=1).max()) - 1
+        senders = np.zeros((peers, width), dtype=np.int64)
+        mask = np.zeros((peers, width), dtype=np.bool)
+        shared = self._shared(iteration) if attackers else []
+        parts = []
+        for peer in range(peers):
+            who = np.flatnonzero(heard[peer])
+            who = who[who != peer]
+            senders[peer, : len(who)], mask[peer, : len(who)] = who, True
+            crafted = self._crafted(peer, who[who < peers], iteration, shared) if (who >= peers).any() else []
+            theirs: list[Statement | None] = [
+                self.statements[one] if one < peers else crafted[one - peers] for one in who
+            ]
+            theirs += [None] * (width - len(who))
+            parts.append(self.rule.weigh(self.statements[peer], theirs, self.samples[peer]).light())
+        decision = EvidenceDecision(parts, (peers,), like)
+        return Exchanged(decision, senders, None if mask.all() else mask), sent
+
+    def _sizes_of(self, who: Integers) -> Integers:
+        """Return the bytes of some statements; those of attackers are as large as honest ones."""
+        typical = int(np.median(self._sizes))
+        return np.array([self._sizes[one] if one < len(self._sizes) else typical for one in who], dtype=np.int64)
+
+    def _shared(self, iteration: int) -> list[Statement]:
+        """Return what attackers who know nothing of their victims tell everybody."""
+        attack = self._scenario.attack
+        if isinstance(attack, StatementAttack) or attack.knows != Knowledge.NOTHING:
+            return []
+        own = np.stack([one.rows for one in self.attackers])
+        view = View(own=own, iteration=iteration, total=self._scenario.iterations)
+        return self._stated(attack, view, own)
+
+    def _crafted(self, victim: int, honest: Integers, iteration: int, shared: list[Statement]) -> list[Statement]:
+        """Return what the attackers state to a victim."""
+        attack = self._scenario.attack
+        if isinstance(attack, StatementAttack):
+            rng = np.random.default_rng([self._scenario.seed, int(Stream.ATTACK), victim, iteration])
+            return attack.state(self.scene, victim, rng)
+        if shared:
+            return shared
+        own = np.stack([one.rows for one in self.attackers])
+        rows = self._complete
+        mine = rows[victim]
+        view = View(
+            own=own[None],
+            iteration=iteration,
+            total=self._scenario.iterations,
+            inbox=Pool(rows, honest[None]),
+            victim=mine[None],
+            # There is no training to go against: a class is where it is, and not where all classes are on average.
+            update=(mine - mine.mean(axis=0))[None],
+            testable=(to_numpy(self.statements[victim].counts) > 0)[None],
+        )
+        return self._stated(attack, view, own[None])
+
+    def _stated(self, attack: Attack, view: View, own: np.ndarray) -> list[Statement]:
+        rng = None
+        if attack.stochastic:
+            drawn = draw_many(self._scenario.seed, Stream.ATTACK, np.arange(1), view.iteration, prod(own.shape[-3:]))
+            rng = drawn.reshape(own.shape)
+        rows = to_numpy(attack(view, rng=rng)).reshape(own.shape[-3:])
+        claims = to_numpy(attack.claims(view.seen_by(attack.knows))).reshape(own.shape[-3:-1])
+        return [
+            Statement(row, one.counts * claim, one.factors, one.diagonal)
+            for row, claim, one in zip(rows, claims, self.attackers, strict=True)
+        ]
+
+    @cached_property
+    def _complete(self) -> np.ndarray:
+        """Rows [N, C, D] in which a class that a peer says nothing about stands as one of its owners has it.
+
+        Attacks on heads take means and spreads over all senders: each class has those of its owners then, as it would
+        if only owners were asked.
+        """
+        rows = np.stack([one.rows for one in self.statements])
+        counts = np.stack([one.counts for one in self.statements])
+        for label in range(self._classes):
+            owners, others = np.flatnonzero(counts[:, label] > 0), np.flatnonzero(counts[:, label] == 0)
+            if len(owners):
+                rows[others, label] = rows[owners[np.arange(len(others)) % len(owners)], label]
+        return rows
+
+
+def _heard_by(around: Neighbourhood, peers: int) -> Integers:
+    """Return how many benign peers hear each benign peer."""
+    heard = around.peers.index if around.peers.mask is None else around.peers.index[around.peers.mask]
+    return np.bincount(heard.ravel(), minlength=peers)
+
+
+def _narrow(statement: Statement) -> Statement:
+    parts = (statement.rows, statement.counts, statement.factors, statement.diagonal)
+    return Statement(*(None if part is None else np.asarray(part, dtype=np.float32) for part in parts))
+
+
+def _size(statement: Statement) -> int:
+    """Return the bytes of a statement in float16: rows of classes that it holds, factors, a diagonal and counts."""
+    features = int(statement.rows.shape[-1])
+    rows = int((np.asarray(statement.counts) > 0).sum()) + int(np.asarray(statement.factors).shape[0]) + 1
+    return HALF * rows * features + 4 * int(statement.counts.shape[-1])
+
+
+def augmented(head: Array, bias: Array) -> Array:
+    """Return heads [..., C, D + 1] whose last column is the bias, for features with a 1 at the end."""
+    stacked: Floats = np.concatenate([to_numpy(head), to_numpy(bias)[..., None]], axis=-1)
+    return from_numpy(stacked, like=head, dtype=head.dtype)
+
+
+def with_ones(features: Array) -> Array:
+    """Return features [..., D + 1] with a 1 at the end."""
+    plain = to_numpy(features)
+    return from_numpy(
+        np.concatenate([plain, np.ones_like(plain[..., :1])], axis=-1), like=features, dtype=features.dtype
+    )
