@@ -1,0 +1,222 @@
+"""The tables of docs/evidence.md: accuracy of `evidence` without attackers, and what every attack costs it.
+
+    python benchmarks/evidence.py run --data mnist --seeds 100,101,102 --out out/evidence-mnist.jsonl
+    python benchmarks/evidence.py table out/evidence-*.jsonl
+
+`run` adds a row for every cell (samples, seed, attackers, attack, options) that the file does not have yet, in several
+processes; Ctrl-C loses nothing. `--data` is `mnist`, any file or folder that `bristle.data.load` reads, or an .npz of
+ready features (train, train_labels, test, test_labels). `table` prints Markdown: the worst setting of each attack
+against the benign exchange of the same seeds.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bristle import attacks, rules
+from bristle.attacks.grids import GRIDS, TESTABLE
+from bristle.simulation import FeatureData, Scenario, World, measure
+
+Row = dict[str, Any]
+SAMPLES = (2, 15)
+WITHIN, BEYOND = (1, 2, 3), (4, 5, 24, 100)
+BENIGN_SAMPLES = (2, 15, 150)
+
+
+def features(data: str) -> FeatureData:
+    """Return features of a dataset, ready ones or made by the bundled backbone."""
+    path = Path(data)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            if "test_labels" in file:
+                train, test = file["train"].astype(np.float32), file["test"].astype(np.float32)
+                labels, tests = file["train_labels"].astype(np.int64), file["test_labels"].astype(np.int64)
+                names = tuple(str(number) for number in range(int(labels.max()) + 1))
+                return FeatureData(train, labels, test, tests, names)
+    from bristle.backbones import bundled  # noqa: PLC0415 - ready features need no backbone
+    from bristle.data import load  # noqa: PLC0415
+    from bristle.simulation import prepare  # noqa: PLC0415
+
+    return prepare(load(data), bundled())
+
+
+def cells(seeds: list[int], wanted: list[str], classes: int) -> Iterator[Row]:
+    """Yield what is to be run."""
+    peers = 26 if classes == 26 else 10
+    for seed in seeds:
+        for samples in BENIGN_SAMPLES if peers == 10 else (15,):
+            for held_out in (True, False):
+                yield _cell(peers, samples, seed, 0, "none", {}, {"held_out": held_out})
+    if peers != 10:
+        return
+    for seed, samples in itertools.product(seeds, SAMPLES):
+        for name in wanted:
+            for options in GRIDS[name]:
+                for liars in (*WITHIN, *((5,) if name in TESTABLE else ())):
+                    yield _cell(peers, samples, seed, liars, name, options, {})
+                for liars in BEYOND:
+                    yield _cell(peers, samples, seed, liars, name, options, {})
+                    if liars in (5, 24):
+                        yield _cell(peers, samples, seed, liars, name, options, {"cautious": True})
+
+
+def _cell(peers: int, samples: int, seed: int, liars: int, attack: str, options: Row, rule: Row) -> Row:
+    return {
+        "peers": peers,
+        "samples": samples,
+        "seed": seed,
+        "attackers": liars,
+        "attack": attack,
+        "options": options,
+        "rule": rule,
+    }
+
+
+def run_cell(data: FeatureData, cell: Row) -> Row:
+    """Return a cell with the accuracy of every peer: over all classes, and on its own."""
+    scenario = Scenario(
+        peers=cell["peers"],
+        attackers=cell["attackers"],
+        attack=attacks.create(cell["attack"], **cell["options"]),
+        rule=rules.create("evidence", **cell["rule"]),
+        samples_per_class=cell["samples"],
+        seed=cell["seed"],
+        iterations=1,
+        reuse=cell["attackers"] > 20,
+    )
+    world = World(scenario, data)
+    latest = world.advance()
+    measured = measure(world, latest)
+    assert world.exchange is not None
+    sizes = np.bincount(np.asarray(data.test_labels), minlength=len(data.classes))
+    own = []
+    for peer, statement in enumerate(world.exchange.statements):
+        held = np.asarray(statement.counts) > 0
+        own.append(float((measured.class_accuracy[peer] * sizes)[held].sum() / sizes[held].sum()))
+    return {**cell, "accuracy": [round(float(value), 5) for value in measured.accuracy], "own": [round(v, 5) for v in own]}
+
+
+_DATA: FeatureData | None = None
+
+
+def _work(cell: Row) -> Row:
+    assert _DATA is not None
+    try:
+        return run_cell(_DATA, cell)
+    except ValueError as error:
+        return {**cell, "error": str(error)}
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Run what is missing."""
+    global _DATA  # noqa: PLW0603 - forked processes share it
+    _DATA = features(chosen.data)
+    names = chosen.attacks.split(",") if chosen.attacks else [name for name in GRIDS if name != "none"]
+    todo = list(cells([int(seed) for seed in chosen.seeds.split(",")], names, len(_DATA.classes)))
+    if chosen.attackers:
+        wanted = {int(number) for number in chosen.attackers.split(",")}
+        todo = [cell for cell in todo if cell["attackers"] in wanted]
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    done = set()
+    if chosen.out.exists():
+        done = {_key(json.loads(line)) for line in chosen.out.read_text().splitlines() if line.endswith("}")}
+    todo = [cell for cell in todo if _key(cell) not in done]
+    todo = list({_key(cell): cell for cell in todo}.values())
+    print(f"{len(done)} cells are there, {len(todo)} to run", file=sys.stderr)
+    began = time.monotonic()
+    with chosen.out.open("a") as file, multiprocessing.get_context("fork").Pool(chosen.processes) as pool:
+        for number, row in enumerate(pool.imap_unordered(_work, todo), 1):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            if number % 50 == 0:
+                print(f"{number} of {len(todo)} after {time.monotonic() - began:.0f} s", file=sys.stderr)
+            if chosen.seconds and time.monotonic() - began > chosen.seconds:
+                print("out of time: run it again to go on", file=sys.stderr)
+                pool.terminate()
+                break
+
+
+def _key(cell: Row) -> str:
+    names = ("peers", "samples", "seed", "attackers", "attack", "options", "rule")
+    return json.dumps([cell[name] for name in names], sort_keys=True)
+
+
+def table(chosen: argparse.Namespace) -> None:
+    """Print what every attack costs."""
+    for path in chosen.files:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        print(f"\n## {path.stem}\n")
+        benign = {
+            (row["samples"], row["seed"]): row
+            for row in rows
+            if row["attack"] == "none" and not row["rule"].get("held_out", True) is False and "accuracy" in row
+        }
+        for samples in sorted({key[0] for key in benign}):
+            seeds = sorted(key[1] for key in benign if key[0] == samples)
+            means = [np.mean(benign[samples, seed]["accuracy"]) for seed in seeds]
+            least = min(min(benign[samples, seed]["accuracy"]) for seed in seeds)
+            print(f"benign, {samples} + 10: {np.mean(means):.4f}, worst peer {least:.4f} (seeds {seeds})")
+        costs: dict[tuple[Any, ...], list[tuple[float, float, float, float]]] = defaultdict(list)
+        for row in rows:
+            if row["attack"] == "none" or "error" in row or (row["samples"], row["seed"]) not in benign:
+                continue
+            base = benign[row["samples"], row["seed"]]
+            lost = np.array(base["accuracy"]) - np.array(row["accuracy"])
+            own = np.array(base["own"]) - np.array(row["own"])
+            key = (row["samples"], bool(row["rule"].get("cautious")), row["attackers"], row["attack"], json.dumps(row["options"]))
+            costs[key].append((lost.mean(), lost.max(), own.mean(), own.max()))
+        by_attack: dict[tuple[Any, ...], dict[str, tuple[float, ...]]] = defaultdict(dict)
+        for (samples, cautious, liars, attack, options), found in costs.items():
+            mean = np.mean(found, axis=0)
+            worst = np.max(found, axis=0)
+            now = (mean[0], worst[1], mean[2], worst[3], options)
+            before = by_attack[samples, cautious, liars].get(attack)
+            if before is None or now[0] > before[0]:
+                by_attack[samples, cautious, liars][attack] = now
+        for (samples, cautious, liars), found in sorted(by_attack.items()):
+            most = sorted(found.items(), key=lambda item: -item[1][0])
+            top = "; ".join(
+                f"{name} {100 * value[0]:.1f}/{100 * value[1]:.1f} own {100 * value[2]:.1f}/{100 * value[3]:.1f} {value[4]}"
+                for name, value in most[: chosen.most]
+            )
+            print(f"- {samples} + 10, L = {liars}{', cautious' if cautious else ''}: {top}")
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = words.add_subparsers(required=True)
+    runs = parts.add_parser("run", help="run the cells that a file lacks")
+    runs.add_argument("--data", default="mnist", help="mnist, a file or folder of data, or ready features (.npz)")
+    runs.add_argument("--seeds", default="100,101,102", help="comma-separated")
+    runs.add_argument("--attacks", default="", help="comma-separated names; by default all")
+    runs.add_argument("--attackers", default="", help="only so many, comma-separated; by default all of the tables")
+    runs.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    runs.add_argument("--seconds", type=float, default=0, help="stop after so many")
+    runs.add_argument("--out", type=Path, required=True)
+    runs.set_defaults(call=run)
+    tables = parts.add_parser("table", help="print Markdown")
+    tables.add_argument("files", type=Path, nargs="+")
+    tables.add_argument("--most", type=int, default=6, help="how many attacks a line names (6)")
+    tables.set_defaults(call=table)
+    chosen = words.parse_args()
+    chosen.call(chosen)
+
+
+if __name__ == "__main__":
+    main()
