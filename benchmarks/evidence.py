@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bristle.attacks.grids import GRIDS, TESTABLE
 
 from bristle import attacks, rules
-from bristle.attacks.grids import GRIDS, TESTABLE
 from bristle.simulation import FeatureData, Scenario, World, measure
 
 Row = dict[str, Any]
@@ -109,7 +109,11 @@ def run_cell(data: FeatureData, cell: Row) -> Row:
     for peer, statement in enumerate(world.exchange.statements):
         held = np.asarray(statement.counts) > 0
         own.append(float((measured.class_accuracy[peer] * sizes)[held].sum() / sizes[held].sum()))
-    return {**cell, "accuracy": [round(float(value), 5) for value in measured.accuracy], "own": [round(v, 5) for v in own]}
+    return {
+        **cell,
+        "accuracy": [round(float(value), 5) for value in measured.accuracy],
+        "own": [round(v, 5) for v in own],
+    }
 
 
 _DATA: FeatureData | None = None
@@ -165,7 +169,7 @@ def table(chosen: argparse.Namespace) -> None:
         benign = {
             (row["samples"], row["seed"]): row
             for row in rows
-            if row["attack"] == "none" and not row["rule"].get("held_out", True) is False and "accuracy" in row
+            if row["attack"] == "none" and row["rule"].get("held_out", True) is not False and "accuracy" in row
         }
         for samples in sorted({key[0] for key in benign}):
             seeds = sorted(key[1] for key in benign if key[0] == samples)
@@ -179,7 +183,13 @@ def table(chosen: argparse.Namespace) -> None:
             base = benign[row["samples"], row["seed"]]
             lost = np.array(base["accuracy"]) - np.array(row["accuracy"])
             own = np.array(base["own"]) - np.array(row["own"])
-            key = (row["samples"], bool(row["rule"].get("cautious")), row["attackers"], row["attack"], json.dumps(row["options"]))
+            key = (
+                row["samples"],
+                bool(row["rule"].get("cautious")),
+                row["attackers"],
+                row["attack"],
+                json.dumps(row["options"]),
+            )
             costs[key].append((lost.mean(), lost.max(), own.mean(), own.max()))
         by_attack: dict[tuple[Any, ...], dict[str, tuple[float, ...]]] = defaultdict(dict)
         for (samples, cautious, liars, attack, options), found in costs.items():
@@ -191,10 +201,11 @@ def table(chosen: argparse.Namespace) -> None:
                 by_attack[samples, cautious, liars][attack] = now
         for (samples, cautious, liars), found in sorted(by_attack.items()):
             most = sorted(found.items(), key=lambda item: -item[1][0])
-            top = "; ".join(
-                f"{name} {100 * value[0]:.1f}/{100 * value[1]:.1f} own {100 * value[2]:.1f}/{100 * value[3]:.1f} {value[4]}"
-                for name, value in most[: chosen.most]
-            )
+            words = []
+            for name, (mean, worst, own, own_worst, options) in most[: chosen.most]:
+                figures = f"{100 * mean:.1f}/{100 * worst:.1f} own {100 * own:.1f}/{100 * own_worst:.1f}"
+                words.append(f"{name} {figures} {options}")
+            top = "; ".join(words)
             print(f"- {samples} + 10, L = {liars}{', cautious' if cautious else ''}: {top}")
 
 

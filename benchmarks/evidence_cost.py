@@ -43,7 +43,11 @@ def main() -> None:
     words.add_argument("--repeats", type=int, default=7, help="decisions that are timed for each size (7)")
     chosen = words.parse_args()
     rule = Evidence()
-    for classes, features, held, samples, rank in ((10, 800, 4, 12, 16), (100, 2048, 40, 12, 16), (10, 800, 4, 200, 796)):
+    for classes, features, held, samples, rank in (
+        (10, 800, 4, 12, 16),
+        (100, 2048, 40, 12, 16),
+        (10, 800, 4, 200, 796),
+    ):
         statements, mine = world(classes, features, held, samples, rank)
         spent = []
         for _ in range(chosen.repeats):

@@ -12,7 +12,6 @@ from bristle._core import Array, block_bytes, namespace, to_numpy
 from bristle._core.rng import Stream, draw, pick_distinct
 from bristle._core.validation import check_count
 from bristle.simulation.large.world import LargeWorld
-from bristle.simulation.population import FeatureData
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import Round, World
 
@@ -250,7 +249,9 @@ def measure_large(world: LargeWorld, given: tuple[float, float], *, peers: Integ
     mine = np.flatnonzero((peers >= held.start) & (peers < held.stop))
     counts = torch.zeros((2, len(peers), world.head_shape[0]), dtype=torch.int64, device=device)
     own = torch.as_tensor(peers[mine] - held.start, device=device)
-    counts[:, torch.as_tensor(mine, device=device)] = torch.stack(_counts(world.heads, world.data.test, world.data.test_labels, own))
+    counts[:, torch.as_tensor(mine, device=device)] = torch.stack(
+        _counts(world.heads, world.data.test, world.data.test_labels, own)
+    )
     hits, predicted = world.workers.add(counts).cpu().numpy()
     total = world.workers.add(torch.tensor([share * len(held) for share in given], dtype=torch.float64))
     benign, malicious = (total / world.scenario.peers).tolist()

@@ -179,7 +179,7 @@ class World:
         found, sent = exchange.advance(self._neighbourhoods.at(iteration), iteration, self.data.train)
         decision, trained = found.decision, self.state.trained
         moved = HeadState(decision.head, trained.first, trained.second, trained.steps)
-        self.state, self.bias = PeerState(moved, self.state.head), decision.bias
+        self.state, self.bias = StepState(moved, self.state.head), decision.bias
         self.bytes_sent = self.bytes_sent + sent
         self.iteration = iteration
         return Round(iteration, np.arange(self.scenario.peers), found.senders, found.mask, decision)
