@@ -1,6 +1,6 @@
 """Evidence: counts, class means and scatter, stated once, in place of heads that are exchanged for ever."""
 
-from bristle.rules.evidence.location import Claims, Located, deviations, disputes, independent, robust_means, unit_of
+from bristle.rules.evidence.location import Claims, Located, Vetted, confirmed, disputes, independent, robust_means, vet
 from bristle.rules.evidence.rule import Answer, Evidence, EvidenceDecision
 from bristle.rules.evidence.scatter import Scatter, geometric_median, pool_scatter
 from bristle.rules.evidence.statement import Statement, state, unfit
@@ -13,7 +13,8 @@ __all__ = [
     "Located",
     "Scatter",
     "Statement",
-    "deviations",
+    "Vetted",
+    "confirmed",
     "disputes",
     "geometric_median",
     "independent",
@@ -21,5 +22,5 @@ __all__ = [
     "robust_means",
     "state",
     "unfit",
-    "unit_of",
+    "vet",
 ]

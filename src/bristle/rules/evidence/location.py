@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bristle.rules.evidence.scatter import geometric_median
 from bristle.rules.evidence.statement import Floats
 
 Integers = npt.NDArray[np.int64]
@@ -115,116 +114,195 @@ class Located:
 
 
 def robust_means(
-    claims: Claims, weights: Floats, *, far: float = 1.5, near_own: float = 6.0, rounds: int = 2
+    claims: Claims, weights: Floats, *, admit: float = 1.3, near_own: float = 6.0, rounds: int = 2
 ) -> Located:
     """Return the locations of all claimed classes.
 
     Along the discriminants S^-1 (m_c - m_o) of class c against every other class o, which are all that a linear head
     sees, the location is the weighted median of the owners' claims: a minority of liars moves it no further than to
-    the outermost honest claim. In the rest of the space it is a mean clipped at the median distance, without claims
-    beyond `far` times that. The location of a class that the receiver holds stays within `near_own` standard errors
-    of its own mean.
+    the outermost honest claim. In the rest of the space it is the mean of the claims that a majority confirms; see
+    `confirmed`. The location of a class that the receiver holds stays within `near_own` standard errors of its own
+    mean, along the discriminants between classes that it holds, which no liar can choose.
 
     Parameters
     ----------
     claims : Claims
     weights : array [N]
         How much each claim counts; see `independent`.
-    far, near_own : float
+    admit : float
+        See `confirmed`.
+    near_own : float
     rounds : int
         Discriminants depend on locations: so often they are taken anew.
     """
-    products, counts = claims.products, claims.capped()
+    products, counts, known = claims.products, claims.capped(), claims.known
     strength = np.sqrt(counts) * weights
-    known = claims.known
-    mixture = np.zeros((claims.classes, len(claims.label)))
+    shares = np.zeros((claims.classes, len(claims.label)))
     for number in known:
         those = np.flatnonzero(claims.label == number)
-        mixture[number, those] = geometric_median(products[np.ix_(those, those)], strength[those])
-    shares = mixture.copy()
-    for _ in range(rounds):
+        shares[number, those] = confirmed(products[np.ix_(those, those)], counts[those], weights[those], admit=admit)
+    held = claims.label[claims.owner == 0]
+    mixture = shares.copy()
+    for _ in range(rounds if len(known) > 1 else 0):
         projected = mixture @ products
-        inner = projected @ mixture.T
-        new = np.zeros_like(mixture)
-        for number in known:
+        inner = (projected @ mixture.T)[np.ix_(known, known)]
+        squares = np.diag(inner)
+        apart = np.maximum(squares[:, None] + squares[None] - 2 * inner, 1e-9)
+        places, basis = _principal_axes(inner)
+        new = shares.copy()
+        for row, number in enumerate(known):
             those = np.flatnonzero(claims.label == number)
-            others = known[known != number]
-            share = _clipped_mean(
-                products[np.ix_(those, those)],
-                shares[number, those],
-                counts[those],
-                weights[those],
-                strength[those],
-                far,
-            )
-            shares[number] = 0
-            new[number, those] = shares[number, those] = share
-            if len(others) == 0:
-                continue
-            along = projected[number][those][:, None] - projected[others][:, those].T
+            others = np.flatnonzero(known != number)
+            along = projected[number][those][:, None] - projected[known[others]][:, those].T
             place = weighted_median(along, strength[those])
             mine = np.flatnonzero(claims.owner[those] == 0)
             if len(mine):
-                apart = np.maximum(inner[number, number] - 2 * inner[number, others] + inner[others, others], 1e-9)
-                reach = near_own * np.sqrt(apart / claims.count[those[mine[0]]])
+                reach = near_own * np.sqrt(apart[row, others] / claims.count[those[mine[0]]])
+                reach = np.where(np.isin(known[others], held), reach, np.inf)
                 place = np.clip(place, along[mine[0]] - reach, along[mine[0]] + reach)
-            gram = (
-                inner[number, number]
-                - inner[number, others][None, :]
-                - inner[others, number][:, None]
-                + inner[np.ix_(others, others)]
-            )
-            moves = np.linalg.lstsq(gram, place - share @ along, rcond=1e-3)[0]
-            new[number] += moves.sum() * mixture[number] - moves @ mixture[others]
+            move = _least_squares(places, row, others, place - shares[number, those] @ along)
+            new[number] += (basis @ move) @ mixture[known]
         mixture = new
     projected = mixture @ products
     return Located(mixture, shares, projected, projected @ mixture.T)
 
 
-def _clipped_mean(
-    products: Floats, start: Floats, counts: Floats, weights: Floats, strength: Floats, far: float
-) -> Floats:
-    """Return the coefficients of a mean clipped at the median distance, without what is beyond `far` times that."""
-    share = start
-    for _ in range(4):
-        squares = np.diag(products) - 2 * products @ share + share @ products @ share
-        distances = np.sqrt(np.maximum(squares, 1e-12) * counts)
-        median = weighted_median(distances[:, None], strength)[0]
-        pull = counts * weights * np.minimum(1, median / distances) * (distances <= far * median)
-        share = pull / pull.sum()
-    return share
+def confirmed(products: Floats, counts: Floats, weights: Floats, *, admit: float = 1.3) -> Floats:
+    """Return the shares [K] of claims of one class in a mean over those that a majority confirms.
 
-
-def deviations(claims: Claims, located: Located, variance: Floats) -> Floats:
-    """Return how far each claim of a class that the receiver holds is from the own mean, in standard errors [N].
-
-    The worst discriminant of the class counts; `variance` [C, C] is that of a sample along each discriminant. NaN
-    where there is nothing to compare.
+    In many dimensions honest means of n samples are all about sqrt(2 tr(S) / n) apart, and a median moves far; but the
+    strict majority with the least mutual distances is not made of liars. To be nearer to each other than honest means
+    are earns nothing: distances count from the median of the nearest ones on. Others are admitted up to `admit` times
+    the mean squared distance in that majority.
     """
-    found = np.full(len(claims.label), np.nan)
-    known = claims.known
-    for number in known:
-        those = np.flatnonzero(claims.label == number)
-        mine = np.flatnonzero(claims.owner[those] == 0)
-        others = known[known != number]
-        if not len(mine) or not len(others):
-            continue
-        along = located.projected[number][those][:, None] - located.projected[others][:, those].T
-        parts = 1 / claims.count[those] + 1 / claims.count[those[mine[0]]]
-        errors = np.sqrt(variance[number, others][None] * parts[:, None])
-        found[those] = (np.abs(along - along[mine[0]]) / np.maximum(errors, 1e-12)).max(axis=1)
-        found[those[mine[0]]] = np.nan
+    size = len(counts)
+    pull = counts * weights
+    if size <= 2:
+        found: Floats = pull / pull.sum()
+        return found
+    squares = np.diag(products)
+    apart = np.maximum(squares[:, None] + squares[None] - 2 * products, 0) / (1 / counts[:, None] + 1 / counts[None])
+    floor = float(np.median((apart + np.where(np.eye(size) > 0, np.inf, 0)).min(axis=1)))
+    order = np.argsort(np.where(np.eye(size) > 0, -1, apart), axis=1, kind="stable")
+    sums = np.cumsum(weights[order], axis=1)
+    enough = np.minimum((sums <= weights.sum() / 2 + 1e-9).sum(axis=1) + 1, size)
+    raised = np.maximum(apart, floor)
+    best, members = np.inf, order[0, :0]
+    for row in range(size):
+        some = order[row, : enough[row]]
+        pairs = weights[some][:, None] * weights[some][None]
+        np.fill_diagonal(pairs, 0)
+        total = pairs.sum()
+        cost = float((pairs * raised[np.ix_(some, some)]).sum() / total) if total > 0 else np.inf
+        if cost < best:
+            best, members = cost, some
+    if not len(members):
+        found = pull / pull.sum()
+        return found
+    inside = np.isin(np.arange(size), members)
+    others = np.where(np.eye(size) > 0, 0.0, (weights * inside)[None])
+    near = (apart * others).sum(axis=1) / np.maximum(others.sum(axis=1), 1e-12)
+    kept = np.where(inside | (near <= admit * max(best, floor)), pull, 0.0)
+    found = kept / kept.sum()
     return found
 
 
-def unit_of(deviations: Floats, *, typical: float = 1.7) -> float:
-    """Return how much more than sampling noise honest people differ: 1, or the lower quartile over its usual value.
+def _principal_axes(inner: Floats) -> tuple[Floats, Floats]:
+    """Return the locations [C, J] along the principal axes of their own spread, and these axes as mixtures [C, J].
 
-    People differ: where even those nearest to the receiver deviate by more than sampling noise explains, all
-    deviations are judged by that much more. A quarter of the claims has to be honest for it to be right.
+    Axes along which classes hardly differ are left out: nothing is decided there.
     """
-    found = deviations[np.isfinite(deviations)]
-    return max(1.0, float(np.quantile(found, 0.25)) / typical) if len(found) else 1.0
+    centred = inner - inner.mean(axis=0) - inner.mean(axis=1)[:, None] + inner.mean()
+    values, vectors = np.linalg.eigh(centred)
+    kept = values > 1e-3 * max(float(values[-1]), 1e-300)
+    roots = np.sqrt(values[kept])
+    return vectors[:, kept] * roots, vectors[:, kept] / roots
+
+
+def _least_squares(places: Floats, row: int, others: Integers, wanted: Floats) -> Floats:
+    """Return the move z [J] of class `row` that best changes its projections on (y_row - y_o) by `wanted`.
+
+    min_z sum_o ((y_row - y_o)' z - r_o)^2 has the normal matrix diag(values) + C y_row y_row' in principal axes, whose
+    inverse is a rank-one update (Sherman and Morrison 1950).
+    """
+    mine = places[row]
+    right = (mine[None] - places[others]).T @ wanted
+    inverse = 1 / (places**2).sum(axis=0)
+    first, second = inverse * right, inverse * mine
+    size = len(places)
+    found: Floats = first - second * (size * (mine @ first) / (1 + size * (mine @ second)))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Vetted:
+    """How far senders' means of common classes are from the own ones.
+
+    Parameters
+    ----------
+    errors : array [N]
+        In standard errors, times what people differ by; NaN where there is nothing to compare.
+    unit : float
+        By how much more than sampling noise people differ: 1 where they do not.
+    """
+
+    errors: Floats
+    unit: float
+
+
+def vet(
+    claims: Claims,
+    located: Located,
+    variance: Floats,
+    spread: float,
+    *,
+    refuse: float = 8.0,
+    apart: float = 3.0,
+    typical: float = 3.0,
+    ordinary: float = 1.5,
+) -> Vetted:
+    """Compare every claim of a class that the receiver holds with its own mean.
+
+    Two tests on one scale: the worst discriminant between classes that the receiver holds, in standard errors
+    (`refuse` is too many), and the whole squared distance over the expected one (`apart` is too much). Where people
+    differ, both are judged by the third smallest of the senders' worst deviations over what it usually is (`typical`,
+    `ordinary`): liars, however many, can only lower it.
+
+    Parameters
+    ----------
+    variance : array [C, C]
+        Of a sample along the discriminant of each pair of classes.
+    spread : float
+        Mean squared distance of a sample from its class mean.
+    """
+    errors, whole = (np.full(len(claims.label), np.nan) for _ in range(2))
+    known, squares = claims.known, np.diag(claims.products)
+    held = claims.label[claims.owner == 0]
+    for number in held:
+        those = np.flatnonzero(claims.label == number)
+        mine = int(np.flatnonzero(claims.owner[those] == 0)[0])
+        others = held[held != number] if len(held) > 1 else known[known != number]
+        parts = 1 / claims.count[those] + 1 / claims.count[those[mine]]
+        if len(others):
+            along = located.projected[number][those][:, None] - located.projected[others][:, those].T
+            noise = np.sqrt(variance[number, others][None] * parts[:, None])
+            errors[those] = (np.abs(along - along[mine]) / np.maximum(noise, 1e-12)).max(axis=1)
+        distance = squares[those] - 2 * claims.products[those, those[mine]] + squares[those[mine]]
+        whole[those] = np.maximum(distance, 0) / (parts * spread)
+        errors[those[mine]] = whole[those[mine]] = np.nan
+    unit = _unit(errors, claims.owner, typical)
+    level = _unit(whole, claims.owner, ordinary)
+    return Vetted(np.fmax(errors / unit, refuse * whole / level / apart), unit)
+
+
+def _unit(values: Floats, owner: Integers, usual: float) -> float:
+    worst = []
+    for who in np.unique(owner):
+        found = values[(owner == who) & np.isfinite(values)]
+        if len(found):
+            worst.append(float(found.max()))
+    worst.sort()
+    return max(1.0, worst[min(2, (len(worst) - 1) // 2)] / usual) if worst else 1.0
 
 
 def disputes(
@@ -233,7 +311,6 @@ def disputes(
     weights: Floats,
     variance: Floats,
     spread: float,
-    unit: float,
     *,
     dissent: float = 7.0,
     apart: float = 3.0,
@@ -245,28 +322,28 @@ def disputes(
     """
     most, total = np.zeros(claims.classes), np.zeros(claims.classes)
     errors = np.zeros(len(claims.label))
-    known, squares = claims.known, np.diag(claims.products)
+    known, squares, counts = claims.known, np.diag(claims.products), claims.capped()
     for number in known:
         those = np.flatnonzero(claims.label == number)
         others = known[known != number]
         total[number] = weights[those].sum()
         if not len(others):
             continue
-        count = claims.count[those]
+        count = counts[those]
         along = located.projected[number][those][:, None] - located.projected[others][:, those].T
         place = located.products[number, number] - located.products[number, others]
-        noise = np.maximum(variance[number, others], 1e-12)[None] * unit**2
+        noise = np.maximum(variance[number, others], 1e-12)[None]
         errors[those] = (np.abs(along - place) / np.sqrt(noise / count[:, None])).max(axis=1)
         distance = np.maximum(
             squares[those] - 2 * located.projected[number, those] + located.products[number, number], 0
         )
-        away = np.flatnonzero((errors[those] > dissent) | (distance * count / (spread * unit**2) > apart))
+        away = np.flatnonzero((errors[those] > dissent) | (distance * count / spread > apart))
         if not len(away):
             continue
         both = 1 / count[away][:, None] + 1 / count[away][None]
         between = np.abs(along[away][:, None] - along[away][None]) / np.sqrt(noise[None] * both[:, :, None])
         whole = squares[those[away]][:, None] + squares[those[away]][None]
         whole = whole - 2 * claims.products[np.ix_(those[away], those[away])]
-        together = (between.max(axis=2) <= dissent) & (whole / (both * spread * unit**2) <= apart)
+        together = (between.max(axis=2) <= dissent) & (whole / (both * spread) <= apart)
         most[number] = (together * weights[those[away]][None]).sum(axis=1).max()
     return most, total, errors

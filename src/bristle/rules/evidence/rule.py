@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,15 +21,23 @@ from bristle.rules.evidence.location import (
     Claims,
     Integers,
     Located,
-    deviations,
     disputes,
     independent,
     robust_means,
-    unit_of,
+    vet,
 )
 from bristle.rules.evidence.scatter import Scatter, pool_scatter
 from bristle.rules.evidence.statement import Floats, Statement, state, unfit
 from bristle.rules.inbox import Inbox
+
+LEAN = 20.0
+"""Own samples that the pooled scatter is worth for the variance along discriminants."""
+
+MARGIN = 2.33
+"""Standard deviations that a class which the receiver holds must be from a disputed one."""
+
+THEFT = 0.01
+"""The share of the own samples, each judged without itself, that disputed classes may take."""
 
 OUTLIERS = 0.01
 """The share of a peer's own samples, each judged without itself, that the distance for abstaining leaves outside."""
@@ -46,10 +55,10 @@ class Answer:
         The classes that are answered.
     locations : array [C, D]
     scatter : Scatter
-    temperature : float
-        Scores are divided by it for probabilities; chosen on the own samples, each scored without itself.
-    reach : float
-        The squared Mahalanobis distance to the nearest location beyond which a sample belongs to none of them.
+    calibrate : callable
+        Works out the temperature of probabilities, and the squared Mahalanobis distance to the nearest location beyond
+        which a sample belongs to none of them: when first asked for, from own samples that are no part of what they
+        test.
     """
 
     head: Floats
@@ -57,8 +66,21 @@ class Answer:
     known: Integers
     locations: Floats
     scatter: Scatter
-    temperature: float
-    reach: float
+    calibrate: Callable[[], tuple[float, float]]
+
+    @cached_property
+    def _calibrated(self) -> tuple[float, float]:
+        return self.calibrate()
+
+    @property
+    def temperature(self) -> float:
+        """What scores are divided by for probabilities."""
+        return self._calibrated[0]
+
+    @property
+    def reach(self) -> float:
+        """The squared Mahalanobis distance to the nearest location beyond which `abstains` is true."""
+        return self._calibrated[1]
 
     def probabilities(self, features: Array) -> Floats:
         """Return calibrated probabilities [S, C] of samples [S, D]."""
@@ -157,7 +179,8 @@ class Weighed:
     def light(self) -> Weighed:
         """Return the same with no more than head and bias of the classifier: for worlds of very many receivers."""
         empty = np.zeros((0, self.answer.head.shape[1]))
-        light = replace(self.answer, locations=empty, scatter=Scatter(np.ones(empty.shape[1]), empty))
+        nothing = Scatter(np.ones(empty.shape[1]), empty)
+        light = replace(self.answer, locations=empty, scatter=nothing, calibrate=_not_kept)
         return replace(self, answer=light)
 
 
@@ -190,7 +213,7 @@ class Evidence(Rule):
     held_out : bool
         Whether held-out samples count as evidence too. They are never tested on what they are part of.
     cautious : bool
-        Answer only for classes that the receiver holds and for foreign ones that nobody disputes.
+        Do not answer for disputed classes at all. Otherwise they are answered only where no own sample is lost to them.
     """
 
     rank: float = 2.4
@@ -302,18 +325,20 @@ class Evidence(Rule):
         weights = independent(claims, spread)
         kept = np.ones(len(label), dtype=bool)
         located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom)
-        errors = deviations(claims, located, variance)
-        unit = unit_of(errors)
+        errors = vet(claims, located, variance, spread, refuse=self.refuse).errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
-        refused = worst > self.refuse * unit
+        refused = worst > self.refuse
         if refused.any():
             kept = ~refused[owner]
             located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom)
-        dissent, total, apart = disputes(claims.only(kept), _only(located, kept), weights[kept], variance, spread, unit)
-        answer = self._answer_of(located, means, scatter, x, y, own, claims.only(kept).known, dissent, total)
-        return self._words(
-            answer, claims, located, weights, kept, reasons, places, errors, apart, unit, refused, len(theirs)
-        )
+        dissent, total, apart = disputes(claims.only(kept), _only(located, kept), weights[kept], variance, spread)
+        known = claims.only(kept).known
+        held = np.flatnonzero(np.asarray(own.counts) > 0)
+        foreign = np.setdiff1d(known, held)
+        disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
+        others = (lambda: pool_scatter(statements[1:], cap=self.cap)) if len(statements) > 1 else None
+        answer = self._answer_of(located, means, scatter, x, y, own, known, disputed, variance, others)
+        return self._words(answer, claims, located, weights, kept, reasons, places, errors, apart, refused, len(theirs))
 
     def _locate(
         self,
@@ -334,13 +359,14 @@ class Evidence(Rule):
         located = Located(mixture, shares, projected, projected @ mixture.T)
         known = some.known
         variance = np.zeros((claims.classes, claims.classes))
-        if freedom > 0:
-            along = rest @ scatter.solve(mixture[known] @ means).T
-            inner = along.T @ along / freedom
-        else:
-            inner = located.products[np.ix_(known, known)]
+        along = rest @ scatter.solve(mixture[known] @ means).T
+        inner = along.T @ along / max(freedom, 1)
         squares = np.diag(inner)
         variance[np.ix_(known, known)] = np.maximum(squares[:, None] + squares[None] - 2 * inner, 0)
+        # Few own samples: lean on the pooled scatter, which is too small by about two along chosen directions.
+        squares = np.diag(located.products)
+        expected = 2 * (squares[:, None] + squares[None] - 2 * located.products)
+        variance = (freedom * variance + LEAN * np.maximum(expected, 0)) / (freedom + LEAN)
         return located, variance
 
     def _answer_of(
@@ -352,18 +378,20 @@ class Evidence(Rule):
         y: Integers,
         own: Statement,
         known: Integers,
-        dissent: Floats,
-        total: Floats,
+        disputed: Integers,
+        variance: Floats,
+        others: Callable[[], Scatter] | None,
     ) -> Answer:
         locations = located.mixture @ means
         head = scatter.solve(locations)
         bias = -0.5 * (head * locations).sum(axis=1)
         held = np.flatnonzero(np.asarray(own.counts) > 0)
-        foreign = np.setdiff1d(known, held)
-        disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
-        if self.cautious:
-            disputed = foreign
-        answered = np.setdiff1d(known, disputed) if len(held) else known
+        answered = np.setdiff1d(known, disputed) if self.cautious and len(held) else known
+        if len(disputed) and len(held) and not self.cautious:
+            scores = x @ head.T + bias
+            gain = _without_itself(x, y, scatter, locations, located, own)[0]
+            scores[np.arange(len(y)), y] -= 0.5 * gain
+            bias[disputed] -= _lowering(scores, held, disputed, located.products, variance)
         # What all classes have in common decides nothing: without it, scores are small numbers.
         head = head - head[answered].mean(axis=0)
         bias = bias - bias[answered].mean()
@@ -372,8 +400,13 @@ class Evidence(Rule):
         silent = np.setdiff1d(np.arange(len(bias)), answered)
         head[silent] = 0
         bias[silent] = bias[answered].min() - size * loudest - 1
-        temperature, reach = _calibrated(head, bias, answered, locations, scatter, located, x, y, own)
-        return Answer(head, bias, answered, locations, scatter, temperature, reach)
+        moved = bias + 0.5 * (scatter.solve(locations) * locations).sum(axis=1)
+        moved = moved - moved[answered].mean()
+
+        def calibrate() -> tuple[float, float]:
+            return _calibrated(others() if others else scatter, moved, answered, locations, located, x, y, own)
+
+        return Answer(head, bias, answered, locations, scatter, calibrate)
 
     def _words(
         self,
@@ -386,7 +419,6 @@ class Evidence(Rule):
         places: Integers,
         errors: Floats,
         apart: Floats,
-        unit: float,
         refused: Booleans,
         senders: int,
     ) -> Weighed:
@@ -459,11 +491,10 @@ def _distances(scatter: Scatter, x: Floats, locations: Floats) -> Floats:
 
 
 def _calibrated(
-    head: Floats,
-    bias: Floats,
+    scatter: Scatter,
+    moved: Floats,
     answered: Integers,
     locations: Floats,
-    scatter: Scatter,
     located: Located,
     x: Floats,
     y: Integers,
@@ -471,45 +502,70 @@ def _calibrated(
 ) -> tuple[float, float]:
     """Return the temperature of probabilities, and the distance from which a sample belongs to no class.
 
-    Both come from the own samples, each without its part in the location of its own class.
+    Both come from the own samples, each without its part in the location of its class, and with the scatter of others:
+    what tests is no part of what is tested. `moved` [C] is what the biases were lowered by.
     """
     if not len(y):
         return 1.0, float("inf")
-    scores = (x @ head.T + bias)[:, answered]
     distances = _distances(scatter, x, locations[answered])
-    column = {int(number): place for place, number in enumerate(answered)}
-    counts = np.asarray(own.counts)
-    usable = np.array([counts[label] > 1 and int(label) in column for label in y])
+    gain, usable = _without_itself(x, y, scatter, locations, located, own)
+    usable &= np.isin(y, answered)
     if not usable.any():
         return 1.0, float("inf")
-    places = np.array([column.get(int(label), 0) for label in y])
-    rows = np.arange(len(y))
+    rows, places = np.arange(len(y)), np.searchsorted(answered, np.where(usable, y, answered[0]))
+    distances[rows, places] += gain
+    distances, places = distances[usable], places[usable]
+    reach = float(np.quantile(distances.min(axis=1), 1 - OUTLIERS))
+    return _temperature(moved[answered] - 0.5 * distances, places), reach
+
+
+def _without_itself(
+    x: Floats, y: Integers, scatter: Scatter, locations: Floats, located: Located, own: Statement
+) -> tuple[Floats, Booleans]:
+    """Return how much further [S] each own sample is from the location of its class without its own part in it.
+
+    Squared Mahalanobis distances; and for which samples it could be worked out: a class of one leaves nothing.
+    """
+    counts = np.asarray(own.counts)
     # Claims are ordered by sender, the receiver's first, and within a sender by class.
-    order = {int(number): place for place, number in enumerate(np.flatnonzero(counts > 0))}
-    parts = np.array([located.shares[label, order[int(label)]] / max(counts[label] - 1, 1) for label in y])
+    order = np.cumsum(counts > 0) - 1
+    parts = located.shares[y, order[y]] / np.maximum(counts[y] - 1, 1)
     rest = x - np.asarray(own.rows)[y]
     solved = scatter.solve(rest)
-    # Without itself, the location of its class is further away by `parts` times its own deviation.
-    there = x - locations[y]
-    gain = 2 * parts * (solved * there).sum(axis=1) + parts**2 * (solved * rest).sum(axis=1)
-    scores[rows, places] -= 0.5 * gain
-    distances[rows, places] += gain
-    scores, places, distances = scores[usable], places[usable], distances[usable]
-    reach = float(np.quantile(distances.min(axis=1), 1 - OUTLIERS)) * 1.1
-    return _temperature(scores, places), reach
+    gain = 2 * parts * (solved * (x - locations[y])).sum(axis=1) + parts**2 * (solved * rest).sum(axis=1)
+    return np.where(counts[y] > 1, gain, 0.0), counts[y] > 1
+
+
+def _lowering(scores: Floats, held: Integers, disputed: Integers, products: Floats, variance: Floats) -> Floats:
+    """Return by how much the biases of disputed classes go down [K]: until they take no more than THEFT own samples.
+
+    And at least so far that the mean of a class which is held lies MARGIN standard deviations on its own side.
+    """
+    lead = np.sort(scores[:, disputed].max(axis=1) - scores[:, held].max(axis=1))[::-1]
+    allowed = int(THEFT * len(lead))
+    lowered = max(0.0, float(lead[allowed]) + 1e-9) if allowed < len(lead) else 0.0
+    squares = np.diag(products)
+    middle = 0.5 * (squares[disputed][:, None] + squares[held][None] - 2 * products[np.ix_(disputed, held)])
+    wanted = (MARGIN * np.sqrt(variance[np.ix_(disputed, held)]) - middle).max(axis=1)
+    found: Floats = np.maximum(lowered, wanted)
+    return found
 
 
 def _temperature(scores: Floats, places: Integers) -> float:
     """Return the temperature of a grid that gives the own samples the highest likelihood."""
     best, lowest = 1.0, np.inf
     rows = np.arange(len(places))
-    for temperature in np.geomspace(0.5, 32, 25):
+    for temperature in np.geomspace(0.25, 128, 37):
         scaled = scores / temperature
         raised = scaled - scaled.max(axis=1, keepdims=True)
         loss = float((np.log(np.exp(raised).sum(axis=1)) - raised[rows, places]).mean())
         if loss < lowest:
             best, lowest = float(temperature), loss
     return best
+
+
+def _not_kept() -> NoReturn:
+    raise ValueError("probabilities were not kept: ask the rule itself, not a world of many peers")
 
 
 def _refuse_heads() -> NoReturn:
