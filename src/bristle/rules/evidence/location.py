@@ -14,6 +14,9 @@ import numpy.typing as npt
 from bristle.rules.evidence.statement import Floats
 
 Integers = npt.NDArray[np.int64]
+MOST = 4.0
+"""A count is worth at most so many lower medians of its class in the part of the space that no discriminant sees."""
+
 Booleans = npt.NDArray[np.bool_]
 
 
@@ -50,13 +53,13 @@ class Claims:
         """The classes that somebody claims."""
         return np.unique(self.label)
 
-    def capped(self) -> Floats:
-        """Return the counts [N], none above the (lower) median of its class: a count is a claim too."""
+    def capped(self, most: float = 1.0) -> Floats:
+        """Return the counts [N], none above `most` times the lower median of its class: a count is a claim too."""
         found = self.count.copy()
         for number in self.known:
             those = self.label == number
             ordered = np.sort(self.count[those])
-            found[those] = np.minimum(found[those], ordered[(len(ordered) - 1) // 2])
+            found[those] = np.minimum(found[those], most * ordered[(len(ordered) - 1) // 2])
         return found
 
 
@@ -114,7 +117,13 @@ class Located:
 
 
 def robust_means(
-    claims: Claims, weights: Floats, *, admit: float = 1.3, near_own: float = 6.0, rounds: int = 2
+    claims: Claims,
+    weights: Floats,
+    spread: float,
+    *,
+    admit: float = 1.3,
+    near_own: float = 6.0,
+    rounds: int = 2,
 ) -> Located:
     """Return the locations of all claimed classes.
 
@@ -129,6 +138,8 @@ def robust_means(
     claims : Claims
     weights : array [N]
         How much each claim counts; see `independent`.
+    spread : float
+        Mean squared distance of a sample from its class mean.
     admit : float
         See `confirmed`.
     near_own : float
@@ -136,11 +147,13 @@ def robust_means(
         Discriminants depend on locations: so often they are taken anew.
     """
     products, counts, known = claims.products, claims.capped(), claims.known
+    wide = claims.capped(MOST)
     strength = np.sqrt(counts) * weights
     shares = np.zeros((claims.classes, len(claims.label)))
     for number in known:
         those = np.flatnonzero(claims.label == number)
-        shares[number, those] = confirmed(products[np.ix_(those, those)], counts[those], weights[those], admit=admit)
+        inside = products[np.ix_(those, those)]
+        shares[number, those] = confirmed(inside, wide[those], weights[those], spread, admit=admit)
     held = claims.label[claims.owner == 0]
     mixture = shares.copy()
     for _ in range(rounds if len(known) > 1 else 0):
@@ -167,12 +180,13 @@ def robust_means(
     return Located(mixture, shares, projected, projected @ mixture.T)
 
 
-def confirmed(products: Floats, counts: Floats, weights: Floats, *, admit: float = 1.3) -> Floats:
+def confirmed(products: Floats, counts: Floats, weights: Floats, spread: float, *, admit: float = 1.3) -> Floats:
     """Return the shares [K] of claims of one class in a mean over those that a majority confirms.
 
     In many dimensions honest means of n samples are all about sqrt(2 tr(S) / n) apart, and a median moves far; but the
     strict majority with the least mutual distances is not made of liars. To be nearer to each other than honest means
-    are earns nothing: distances count from the median of the nearest ones on. Others are admitted up to `admit` times
+    are earns nothing: distances count from the median of the nearest ones, and from what sampling noise is known to
+    make (`spread`), on. Others are admitted up to `admit` times
     the mean squared distance in that majority.
     """
     size = len(counts)
@@ -182,7 +196,7 @@ def confirmed(products: Floats, counts: Floats, weights: Floats, *, admit: float
         return found
     squares = np.diag(products)
     apart = np.maximum(squares[:, None] + squares[None] - 2 * products, 0) / (1 / counts[:, None] + 1 / counts[None])
-    floor = float(np.median((apart + np.where(np.eye(size) > 0, np.inf, 0)).min(axis=1)))
+    floor = max(spread, float(np.median((apart + np.where(np.eye(size) > 0, np.inf, 0)).min(axis=1))))
     order = np.argsort(np.where(np.eye(size) > 0, -1, apart), axis=1, kind="stable")
     sums = np.cumsum(weights[order], axis=1)
     enough = np.minimum((sums <= weights.sum() / 2 + 1e-9).sum(axis=1) + 1, size)
@@ -256,8 +270,8 @@ def vet(
     variance: Floats,
     spread: float,
     *,
-    refuse: float = 8.0,
-    apart: float = 3.0,
+    refuse: float = 12.0,
+    apart: float = 4.0,
     typical: float = 3.0,
     ordinary: float = 1.5,
 ) -> Vetted:

@@ -217,8 +217,8 @@ class Evidence(Rule):
     """
 
     rank: float = 2.4
-    cap: float = 3.0
-    refuse: float = 8.0
+    cap: float = 2.5
+    refuse: float = 12.0
     quorum: float = 4.0
     held_out: bool = True
     cautious: bool = False
@@ -324,13 +324,13 @@ class Evidence(Rule):
         spread = ((scaled**2).sum() - (taken**2).sum()) / freedom if freedom > 0 else float(features)
         weights = independent(claims, spread)
         kept = np.ones(len(label), dtype=bool)
-        located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom)
+        located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom, spread)
         errors = vet(claims, located, variance, spread, refuse=self.refuse).errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
         refused = worst > self.refuse
         if refused.any():
             kept = ~refused[owner]
-            located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom)
+            located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom, spread)
         dissent, total, apart = disputes(claims.only(kept), _only(located, kept), weights[kept], variance, spread)
         known = claims.only(kept).known
         held = np.flatnonzero(np.asarray(own.counts) > 0)
@@ -349,10 +349,11 @@ class Evidence(Rule):
         means: Floats,
         rest: Floats,
         freedom: int,
+        spread: float,
     ) -> tuple[Located, Floats]:
         """Return the locations from some of the claims, and the variance of a sample along every discriminant."""
         some = claims.only(kept)
-        found = robust_means(some, weights[kept])
+        found = robust_means(some, weights[kept], spread)
         mixture, shares = (np.zeros((claims.classes, len(claims.label))) for _ in range(2))
         mixture[:, kept], shares[:, kept] = found.mixture, found.shares
         projected = mixture @ claims.products

@@ -60,8 +60,8 @@ def geometric_median(products: Floats, weights: Floats, steps: int = 12) -> Floa
     return found
 
 
-def pool_scatter(statements: Sequence[Statement], *, cap: float = 3.0, floor: float = 0.1) -> Scatter:
-    """Return one covariance of all statements, weighted by their degrees of freedom, none above the median.
+def pool_scatter(statements: Sequence[Statement], *, cap: float = 2.5, floor: float = 0.1) -> Scatter:
+    """Return one covariance of all statements, weighted by their degrees of freedom within bounds.
 
     Along no direction does a sender count for more than `cap` times what most others see there: what it claims is
     compared with the geometric median of the others' covariances in the span of its own factors, and cut where it
@@ -74,7 +74,8 @@ def pool_scatter(statements: Sequence[Statement], *, cap: float = 3.0, floor: fl
     cap, floor : float
     """
     weights = np.array([float(one.freedom) for one in statements])
-    weights = np.minimum(weights, np.median(weights))
+    # Freedom is a claim too: nobody counts for more than the receiver, or a quarter of all, say of themselves.
+    weights = np.minimum(weights, min(np.median(weights), max(weights[0], np.quantile(weights, 0.25))))
     if not weights.any():
         weights = np.ones_like(weights)
     weights /= weights.sum()
