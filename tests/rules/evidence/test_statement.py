@@ -45,9 +45,8 @@ def test_counts_means_and_the_variance_of_every_feature(
     freedom = max(int(np.maximum(np.bincount(held.labels) - 1, 0).sum()), 1)
     assert said.factors is not None
     assert said.diagonal is not None
-    np.testing.assert_allclose(
-        (said.factors**2).sum(axis=0) + said.diagonal, (rest**2).sum(axis=0) / freedom, atol=1e-9
-    )
+    kept = (said.factors**2).sum(axis=0) + said.diagonal
+    np.testing.assert_allclose(kept, (rest**2).sum(axis=0) / freedom, atol=1e-9)
     assert (said.diagonal >= 0).all()
     assert said.factors.shape[0] <= min(features, freedom)
     assert unfit(said, classes, features) is None

@@ -66,10 +66,10 @@ def geometric_median(products: Floats, weights: Floats, steps: int = 12) -> Floa
 
 
 def _median(values: Floats, weights: Floats) -> float:
-    """Return the (lower) weighted median of values [K]."""
+    """Return the (upper) weighted median of values [K]: of two, the larger."""
     order = np.argsort(values, kind="stable")
     sums = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(sums, sums[-1] / 2)])
+    return float(values[order][min(np.searchsorted(sums, sums[-1] / 2 * (1 + 1e-9)), len(values) - 1)])
 
 
 def pool_scatter(statements: Sequence[Statement], *, cap: float = 3.0, floor: float = 0.1) -> Scatter:
