@@ -51,7 +51,7 @@ def _in_rules(case: str) -> str:
         rule = rules.create(name)
         return rule(own, received, mask=mask, evaluation=evaluation, claims=claims, context=context, rng=rng).head
 
-    verdicts = {name: cases.judged(partial(decide, name)) for name in rules.names()}
+    verdicts = {name: cases.judged(partial(decide, name)) for name in rules.names(shares="heads")}
     return f"refused ({', '.join(sorted(why))}), {cases.summary(verdicts)}"
 
 

@@ -87,7 +87,7 @@ def measure(*, seconds: float, connected: tuple[int, ...] = CONNECTED) -> list[R
     common = 0.1 * rng.standard_normal(SHAPE)
     heads = (common + 0.05 * rng.standard_normal((max(connected) + 1, *SHAPE))).astype(np.float32)
     rows: list[Row] = []
-    before = dict.fromkeys(rules.names(), 0.0)
+    before = dict.fromkeys(rules.names(shares="heads"), 0.0)
     for count in connected:
         contenders = {name: Iteration(rule_for(name, count), heads[-1], heads[:count]) for name in before}
         quick = {name: contenders[name] for name, took in before.items() if took < SLOW}

@@ -110,7 +110,7 @@ def pools(say: Callable[[str], str], seconds: float) -> Iterator[str]:
     index = np.array([[j for j in range(15) if j != i] for i in range(10)])
     features = rng.standard_normal((10, 40, 800)).astype(np.float32)
     labels = np.tile(np.repeat(np.arange(4), 10), (10, 1))
-    for name in rules.names():
+    for name in rules.names(shares="heads"):
         rule = rules.create(name, **({"f": 2} if name == "bulyan" else {}))
 
         def at_once(rule: rules.Rule = rule) -> object:

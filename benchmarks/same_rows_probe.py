@@ -47,7 +47,7 @@ def found() -> Iterator[tuple[str, Any]]:
     if torch.cuda.is_available():
         places["cuda"] = on_device(data, "cuda")
     for place, values in places.items():
-        for name in rules.names():
+        for name in rules.names(shares="heads"):
             yield from ordinary(f"rule {name}, {place}", replace(PLAIN, rule=made(name)), values)
     for step in rules.steps():
         chained = rules.chain(made(step), rules.create("trimmed-mean", f=2))
@@ -57,7 +57,7 @@ def found() -> Iterator[tuple[str, Any]]:
             scenario = replace(PLAIN, attack=attacks.create(name), rule=rules.create(rule))
             yield from ordinary(f"attack {name}, {rule}", scenario, data)
     for place, values in places.items():
-        for name in rules.names():
+        for name in rules.names(shares="heads"):
             if name != "bristle-plus":  # It uses claims, which large worlds do not have.
                 for scenario in (LARGE, replace(LARGE, topology=Ring(reach=6))):
                     shape = type(scenario.topology).__name__

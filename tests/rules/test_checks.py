@@ -111,7 +111,7 @@ def test_a_pools_index_may_be_of_any_integer_type(kind: Any) -> None:
     np.testing.assert_allclose(decision.head, expected.head, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", rules.names())
+@pytest.mark.parametrize("name", rules.names(shares="heads"))
 def test_a_batch_of_nobody_is_answered_with_nothing(name: str) -> None:
     decision = rules.create(name)(np.zeros((0, 3, 4)), np.zeros((0, 5, 3, 4)), context=Context(iteration=3))
     assert decision.head.shape == (0, 3, 4)

@@ -15,7 +15,7 @@ from bristle.rules.inbox import ArrayInbox
 RNG = np.random.default_rng(0)
 
 
-@pytest.mark.parametrize("name", rules.names())
+@pytest.mark.parametrize("name", rules.names(shares="heads"))
 def test_where_all_agree_nothing_changes(name: str) -> None:
     rule: Rule = rules.create(name)
     own = RNG.standard_normal((3, 4))

@@ -22,7 +22,7 @@ OTHERS: list[Rule] = [
     chain(rules.Clipping(f=1), rules.Median()),
     chain(rules.Clipping(tau=0.5), rules.create("centered-clipping")),
 ]
-RULES = [rules.create(name) for name in rules.names()] + OTHERS
+RULES = [rules.create(name) for name in rules.names(shares="heads")] + OTHERS
 
 
 def called(rule: Rule, pool: Pool, own: Any, *, gathered: bool, mask: Any = None) -> Any:

@@ -416,7 +416,7 @@ BARS = (*(one.check() for one in TARGETS), *(one.check() for one in NOT_BELOW))
 
 
 def observations(measured: Measured, panels: list[tuple[str, str]]) -> list[Finding]:
-    """Say where another rule ends above Bristle."""
+    """Say where a rule that is not ours ends above Bristle."""
     found = []
     for figure, panel in panels:
         ours = measured.final(figure, panel)
@@ -424,7 +424,7 @@ def observations(measured: Measured, panels: list[tuple[str, str]]) -> list[Find
             continue
         for rule in measured.rules(figure, panel):
             theirs = measured.final(figure, panel, rule)
-            if rule == "oracle" or rule.startswith("bristle") or theirs is None or theirs <= ours:
+            if rule in ("oracle", "evidence") or rule.startswith("bristle") or theirs is None or theirs <= ours:
                 continue
             words = f"{rule} {percent(theirs)}, Bristle {percent(ours)}: {100 * (theirs - ours):.1f} points"
             claim = f"{rule} ends above Bristle, {panel}"

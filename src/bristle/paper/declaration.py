@@ -234,8 +234,11 @@ VARIANTS = (
 )
 
 PLUS = Contender(label="bristle-plus", rule="bristle-plus", note="not in the paper: docs/bristle-plus.md")
+EVIDENCE = Contender(
+    label="evidence", rule="evidence", note="not in the paper: statements instead of heads, once; a flat line"
+)
 
-DEFAULT = (*PAPER, TUNED, LOCAL)
+DEFAULT = (*PAPER, EVIDENCE, TUNED, LOCAL)
 OURS = (*DEFAULT, PLUS)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from bristle.attacks.registry import ATTACKS
 from bristle.paper.declaration import Figure, Panel, Setting
 
-MATCHED = ("bristle", "bristle-plus")
+MATCHED = ("bristle", "bristle-plus", "evidence")
 """Who defends."""
 
 KNOWING = ("foreign-trojan", "excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate")
@@ -166,8 +166,8 @@ def knowing() -> tuple[Panel, ...]:
 
 
 # FedAvg is tuned where it could matter: among label flippers it is lost whatever its learning rate.
-UNTUNED = ("bristle", "fedavg", "median", "krum", "bridge", "mozi", "local")
-RED_TEAM_RULES = ("bristle", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
+UNTUNED = ("bristle", "evidence", "fedavg", "median", "krum", "bridge", "mozi", "local")
+RED_TEAM_RULES = ("bristle", "evidence", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
 
 
 def figures() -> tuple[Figure, ...]:
@@ -235,7 +235,7 @@ def figures() -> tuple[Figure, ...]:
             text="The author's versions of Fang's attacks overshoot the benign update instead of opposing it. 10+5, 4 "
             "classes.",
             panels=non_iid(TEN, ALONG),
-            only=("bristle", "local"),
+            only=("bristle", "evidence", "local"),
         ),
         Figure(
             name="attackers",
@@ -293,7 +293,7 @@ def figures() -> tuple[Figure, ...]:
             text="As the figure of attackers and non-i.i.d. classes, with 10 training samples a class and peer. The "
             "rules that are missing here are run with the full set.",
             panels=non_iid(MORE, FANG),
-            only=("bristle", "fedavg", "median", "local"),
+            only=("bristle", "evidence", "fedavg", "median", "local"),
         ),
         Figure(
             name="sybil",
@@ -301,7 +301,7 @@ def figures() -> tuple[Figure, ...]:
             text="Not in the paper: 10 peers with 4 classes each, and one attacker under 100 names. The rules "
             "that are missing here are run with the full set.",
             panels=(Panel(name="10+100", title="10+100", setting=Setting(attackers=100, attack="sybil")),),
-            only=("bristle", "fedavg", "krum", "local"),
+            only=("bristle", "evidence", "fedavg", "krum", "local"),
         ),
         Figure(
             name="red-team",

@@ -128,6 +128,8 @@ def _spread(values: np.ndarray[Any, Any]) -> Row:
 
 def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
     """Time of one peer's iteration against how many heads it received; two of three are benign."""
+    if scenario.rule.shares == "evidence":
+        return _decisions(scenario, data, tick)
     # All rules are given the same heads, those of peers that learned alone.
     world = World(replace(scenario, rule=Local()), data)
     while world.iteration < scenario.iterations:
@@ -160,6 +162,24 @@ def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
                 total=scenario.iterations,
                 settings=scenario.training,
             )
+            seconds.append(time.perf_counter() - began)
+        rows.append({"connected": connected, "milliseconds": 1e3 * min(seconds)})
+        tick(scenario.iterations)
+    return rows
+
+
+def _decisions(scenario: Scenario, data: FeatureData, tick: Tick) -> list[Row]:
+    """Time of one peer's decision against how many statements it received; two of three are benign."""
+    exchange = World(scenario, data).exchange
+    assert exchange is not None
+    benign, flipped = iter(exchange.statements[1:]), iter(exchange.attackers)
+    statements = [next(flipped if place % 3 == 2 else benign) for place in range(max(CONNECTED))]
+    rows: list[Row] = []
+    for connected in CONNECTED:
+        seconds = []
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            exchange.rule.weigh(exchange.statements[0], statements[:connected], exchange.samples[0])
             seconds.append(time.perf_counter() - began)
         rows.append({"connected": connected, "milliseconds": 1e3 * min(seconds)})
         tick(scenario.iterations)

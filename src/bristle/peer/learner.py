@@ -31,6 +31,16 @@ def default_rule() -> Rule:
     return BristlePlus()
 
 
+def exchanging_heads(rule: Rule) -> Rule:
+    """Return the rule, or refuse one whose peers exchange something else: peers on a network send heads."""
+    if rule.shares != "heads":
+        raise ValueError(
+            f"peers on a network exchange heads, and {type(rule).__name__} needs {rule.shares}: choose another rule, "
+            "e.g. bristle-plus, or simulate it (bristle simulate)"
+        )
+    return rule
+
+
 @dataclass(frozen=True)
 class Draws:
     """Uniforms that depend on the seed, the peer's number and the iteration alone, as in a simulated world."""
@@ -97,7 +107,7 @@ class Learner:
         iteration: int = 0,
     ) -> None:
         self.samples = samples
-        self.rule = rule
+        self.rule = exchanging_heads(rule)
         self.draws = draws
         self.training = training
         self.iteration = iteration

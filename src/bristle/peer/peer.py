@@ -16,7 +16,7 @@ from bristle.backbones.backbone import Backbone, bundled
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
-from bristle.peer.learner import Message, default_rule
+from bristle.peer.learner import Message, default_rule, exchanging_heads
 from bristle.peer.pace import Pace, Rhythm, Traffic
 from bristle.peer.record import LOG, Iteration, Turn, log_turn
 from bristle.peer.sharing import Sharing
@@ -122,7 +122,8 @@ class Peer:
         self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
         self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
         self._publication = Publication(Sharing(clip=share_clip, noise=share_noise), encoding, compress)
-        self._rule, self._training, self._kappa, self._seed = rule or default_rule(), training, kappa, seed
+        self._rule = exchanging_heads(rule or default_rule())
+        self._training, self._kappa, self._seed = training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
         self._group = Group(
             application=application,

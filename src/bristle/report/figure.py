@@ -107,6 +107,7 @@ except ModuleNotFoundError as missing:
 
 COLUMN, PAGE = 3.4, 7.1  # inches: the widths of one column and of a page in a two-column paper
 LONGEST_LABEL = 34
+THIN = ("x", "+")  # markers that are all edge
 ELSEWHERE = b"'DejaVu Sans', Verdana, Arial, sans-serif"  # for readers of an SVG who lack the first; none is wider
 SETTINGS: Any = {  # matplotlib's own type for this names every setting there is
     "font.family": "sans-serif",
@@ -288,8 +289,8 @@ def _handle(style: Style) -> Line2D:
         marker=style.marker or None,
         markersize=(3.4 + style.width) * (1.7 if style.marker == "*" else 1),  # a star's body is small for its size
         markerfacecolor=PAPER if style.hollow else style.colour,
-        markeredgecolor=style.colour if style.hollow or style.marker == "x" else PAPER,
-        markeredgewidth=1.0 if style.hollow or style.marker == "x" else 0.5,
+        markeredgecolor=style.colour if style.hollow or style.marker in THIN else PAPER,
+        markeredgewidth=0.35 + style.width / 2 if style.hollow or style.marker in THIN else 0.5,
     )
 
 

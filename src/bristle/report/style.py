@@ -37,21 +37,22 @@ def _rule(rank: int, colour: str, dark: str, marker: str, width: float = 1.3) ->
 
 RULES = {
     "bristle": _rule(0, "#0055b8", "#5cadff", "o", 2.4),
-    "bristle-plus": _rule(1, "#c8450a", "#ff8a4d", "s", 2.0),
-    "fedavg": _rule(2, "#bf7f00", "#f2b632", "D"),
-    "median": _rule(3, "#00815b", "#38c997", "^"),
-    "krum": _rule(4, "#b5408c", "#f190c8", "X"),
-    "trimmed-mean": _rule(5, "#2a93cc", "#8bd3ff", "v"),
-    "mozi": _rule(6, "#6b3e26", "#c99b7d", "P"),
-    "fltrust": _rule(7, "#5b2a86", "#b79be0", "*"),
-    "bulyan": _rule(8, "#7d7a00", "#cfcb4a", "<"),
-    "multi-krum": _rule(9, "#d6336c", "#ff85a8", ">"),
-    "geometric-median": _rule(10, "#0b7a75", "#4fd1c9", "p"),
-    "mean-around-median": _rule(11, "#3f8f29", "#8fdc78", "h"),
-    "centered-clipping": _rule(12, "#8a1c1c", "#f08c8c", "d"),
-    "self-centered-clipping": _rule(13, "#334155", "#c3cedb", "H"),
-    "nearest-neighbour-averaging": _rule(14, "#4c51bf", "#a5a9ff", "8"),
-    "balance": _rule(15, "#9c5a1a", "#e5a566", "x"),
+    "evidence": _rule(1, "#b00020", "#ff7b8e", "+", 2.2),
+    "bristle-plus": _rule(2, "#c8450a", "#ff8a4d", "s", 2.0),
+    "fedavg": _rule(3, "#bf7f00", "#f2b632", "D"),
+    "median": _rule(4, "#00815b", "#38c997", "^"),
+    "krum": _rule(5, "#b5408c", "#f190c8", "X"),
+    "trimmed-mean": _rule(6, "#2a93cc", "#8bd3ff", "v"),
+    "mozi": _rule(7, "#6b3e26", "#c99b7d", "P"),
+    "fltrust": _rule(8, "#5b2a86", "#b79be0", "*"),
+    "bulyan": _rule(9, "#7d7a00", "#cfcb4a", "<"),
+    "multi-krum": _rule(10, "#d6336c", "#ff85a8", ">"),
+    "geometric-median": _rule(11, "#0b7a75", "#4fd1c9", "p"),
+    "mean-around-median": _rule(12, "#3f8f29", "#8fdc78", "h"),
+    "centered-clipping": _rule(13, "#8a1c1c", "#f08c8c", "d"),
+    "self-centered-clipping": _rule(14, "#334155", "#c3cedb", "H"),
+    "nearest-neighbour-averaging": _rule(15, "#4c51bf", "#a5a9ff", "8"),
+    "balance": _rule(16, "#9c5a1a", "#e5a566", "x"),
 }
 SAME_RULE = {"bridge": "trimmed-mean"}
 REFERENCES = {
@@ -107,7 +108,7 @@ def rule_of(line: Line) -> str:
 def _spare(number: int) -> Style:
     """Return looks for a rule that has none of its own: hollow markers, so that it is not taken for one above."""
     markers = "os^Dvph"
-    lent = list(RULES.values())[2 + number % (len(RULES) - 2)]
+    lent = list(RULES.values())[3 + number % (len(RULES) - 3)]
     return Style(
-        colour=lent.colour, dark=lent.dark, marker=markers[number % len(markers)], hollow=True, rank=16 + number
+        colour=lent.colour, dark=lent.dark, marker=markers[number % len(markers)], hollow=True, rank=17 + number
     )

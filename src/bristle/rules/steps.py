@@ -282,6 +282,11 @@ def chain(*parts: Step | Rule) -> Rule:
     *steps, rule = parts or (None,)
     if not isinstance(rule, Rule) or not all(isinstance(step, Step) for step in steps):
         raise ValueError("chain takes steps and then one rule, e.g. chain(NearestNeighbourMixing(f=4), Krum(f=4))")
+    if steps and rule.shares != "heads":
+        raise ValueError(
+            f"steps mix heads, and peers that use {type(rule).__name__} exchange {rule.shares}: leave the steps out, "
+            "or put them before a rule that exchanges heads, e.g. krum"
+        )
     return Chain(tuple(step for step in steps if isinstance(step, Step)), rule)
 
 

@@ -39,7 +39,8 @@ class Exchange:
     """The statements of a world, and who knows which.
 
     Peers pass on whatever they know: a signature cannot be changed by who carries it. Attackers may say something else
-    to every victim, also through others: each victim that they reach gets what was made for it.
+    to every victim, also through others: each victim that they reach gets what was made for it. Statements are made
+    once: where nobody hears anything new, everybody stays with what it decided before.
     """
 
     def __init__(self, scenario: Scenario, population: Population, classes: int) -> None:
@@ -53,12 +54,24 @@ class Exchange:
         self.rule: Evidence = scenario.rule
         self._scenario, self._classes = scenario, classes
         self._population = population
-        self.samples = [self._samples_of(peer) for peer in range(scenario.peers)]
-        # As they travel: in 32 bits.
-        self.statements = [_narrow(self.rule.share(samples, classes)) for samples in self.samples]
-        self._sizes = np.array([_size(one) for one in self.statements])
+        self.decided = 0
+        self._latest: Exchanged | None = None
         self.known = np.zeros((scenario.peers, scenario.peers + scenario.attackers), dtype=np.bool)
         self.known[np.arange(scenario.peers), np.arange(scenario.peers)] = True
+
+    @cached_property
+    def samples(self) -> list[Evaluation]:
+        """The samples of each benign peer."""
+        return [self._samples_of(peer) for peer in range(self._scenario.peers)]
+
+    @cached_property
+    def statements(self) -> list[Statement]:
+        """What each benign peer states, as it travels: in 32 bits."""
+        return [_narrow(self.rule.share(samples, self._classes)) for samples in self.samples]
+
+    @cached_property
+    def _sizes(self) -> Integers:
+        return np.array([_size(one) for one in self.statements], dtype=np.int64)
 
     def _samples_of(self, peer: int) -> Evaluation:
         rows = np.array([peer])
@@ -91,7 +104,7 @@ class Exchange:
 
     def advance(self, around: Neighbourhood, iteration: int, like: Array) -> tuple[Exchanged, Integers]:
         """Let everybody hear its neighbours and decide; return that and the bytes that each benign peer sent."""
-        peers, attackers = self._scenario.peers, self._scenario.attackers
+        peers = self._scenario.peers
         heard, before = self.known.copy(), self.known
         # Attackers ask for what everybody says itself.
         sent = (
@@ -111,6 +124,19 @@ class Exchange:
                 liars = liars[around.attackers.mask[peer]]
             heard[peer, peers + liars] = True
         self.known = heard
+        if not self.decided or not np.array_equal(heard, before):
+            self.decided, self._latest = iteration, None
+        if self._latest is None:
+            self._latest = self._weighed(heard, self.decided, like)
+        return self._latest, sent
+
+    def restore(self, known: Booleans, decided: int) -> None:
+        """Go back to who knew whom, and to the exchange in which somebody last heard anything new."""
+        self.known, self.decided, self._latest = known, decided, None
+
+    def _weighed(self, heard: Booleans, iteration: int, like: Array) -> Exchanged:
+        """Let everybody decide about all that it has heard [peers, peers + attackers]."""
+        peers, attackers = self._scenario.peers, self._scenario.attackers
         width = int(heard.sum(axis=1).max()) - 1
         senders = np.zeros((peers, width), dtype=np.int64)
         mask = np.zeros((peers, width), dtype=np.bool)
@@ -127,7 +153,7 @@ class Exchange:
             theirs += [None] * (width - len(who))
             parts.append(self.rule.weigh(self.statements[peer], theirs, self.samples[peer]).light())
         decision = EvidenceDecision(parts, (peers,), like)
-        return Exchanged(decision, senders, None if mask.all() else mask), sent
+        return Exchanged(decision, senders, None if mask.all() else mask)
 
     def _sizes_of(self, who: Integers) -> Integers:
         """Return the bytes of some statements; those of attackers are as large as honest ones."""

@@ -20,7 +20,7 @@ from bristle._core import to_numpy
 from bristle._core.files import write_atomically
 from bristle._core.validation import check_count
 from bristle.backbones.features import array_digest
-from bristle.rules import learns_alone
+from bristle.rules import Decision, learns_alone
 from bristle.simulation.large.memory import suits_scenario
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measurement import Measurement, evaluated_peers, measure, measure_large, prediction_cache
@@ -175,6 +175,7 @@ def run(
         _tell(watch.row, row)
     cache = prediction_cache(world)
     saved = time.monotonic()
+    known: tuple[Decision, Measurement] | None = None
     while world.iteration < scenario.iterations:
         if watch.stop is not None and watch.stop():
             _save(checkpoint, world, rows, identity)
@@ -184,7 +185,10 @@ def run(
         latest = world.advance(weigh=evaluates or watched)
         _tell(watch.decisions, latest)
         if evaluates:
-            measured = measure(world, latest, cache=cache)
+            # Where nobody heard anything new, the decision is the same one, and so is what it is worth.
+            same = known is not None and known[0] is latest.decision
+            measured = known[1] if known is not None and same else measure(world, latest, cache=cache)
+            known = None if world.exchange is None else (latest.decision, measured)
             if watch.measurement is not None:
                 watch.measurement(world.iteration, measured)
             rows.append(row_of(world, measured, figure=figure))

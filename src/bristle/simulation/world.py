@@ -255,7 +255,7 @@ class World:
             **{f"memory.{name}": values for name, values in (self.state.memory or {}).items()},
         }
         if self.exchange is not None and self.bias is not None:
-            found |= {"bias": self.bias, "known": self.exchange.known}
+            found |= {"bias": self.bias, "known": self.exchange.known, "decided": np.array(self.exchange.decided)}
         if self.mailbox.depth == 1 and self.scenario.sharing.plain:
             del found["mailbox.slots"]  # They are the heads.
         return {name: to_numpy(values) for name, values in found.items()}
@@ -273,7 +273,7 @@ class World:
         self.bytes_sent = arrays["bytes_sent"]
         if self.exchange is not None and "bias" in arrays:
             self.bias = of("bias")
-            self.exchange.known = arrays["known"]
+            self.exchange.restore(arrays["known"], int(arrays["decided"]))
         self.iteration = int(arrays["iteration"])
         slots = of("mailbox.slots") if "mailbox.slots" in arrays else trained.head
         self.mailbox.restore({"acted": arrays["mailbox.acted"], "shared": arrays["mailbox.shared"], "slots": slots})

@@ -11,7 +11,7 @@ import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
 from bristle.attacks import Attack, Knowledge, View
-from bristle.testing.rules import expect
+from bristle.testing.expectation import expect
 
 FEATURES, MODELS = 3, 7
 # Views are float64 where answers are compared: what is left is rounding.

@@ -14,13 +14,9 @@ import numpy as np
 from bristle._core import Array, Pool, to_numpy
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Context, Decision, Reason, Rule, State
-
-
-def expect(holds: object, complaint: str) -> None:
-    """Raise an AssertionError with the complaint unless it holds."""
-    if not holds:
-        raise AssertionError(complaint)
-
+from bristle.rules.evidence import Evidence
+from bristle.testing.evidence import check_evidence
+from bristle.testing.expectation import expect
 
 TOLERANCE = 1e-8
 CLASSES, FEATURES, RECEIVERS, SAMPLES = 4, 6, 3, 36
@@ -81,7 +77,12 @@ def check_rule(rule: Rule, *, seed: int = 0) -> None:
     finite head; weights are shares; inputs stay as they are; NumPy equals torch and the strict array API where
     installed; a caller's mistake is a ValueError; memory is kept per receiver and changes nothing but by the state that
     is passed; a rule that expects f attackers holds against f.
+
+    A rule whose peers exchange evidence is checked with statements instead: see `check_evidence`.
     """
+    if isinstance(rule, Evidence):
+        check_evidence(rule, seed=seed)
+        return
     rng = np.random.default_rng(seed)
     scene = _scene(rng, models=max(12, 4 * _expected_attackers(rule) + 6))
     answer = scene.call(rule)

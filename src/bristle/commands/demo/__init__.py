@@ -14,6 +14,7 @@ from bristle.backbones.backbone import Backbone, bundled
 from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
 from bristle.learning.baselines import accuracy_on, train_oracle
+from bristle.peer.learner import exchanging_heads
 from bristle.simulation import FeatureData, Scenario, World, prepare
 from bristle.simulation.run import Watch
 from bristle.simulation.run import run as simulate
@@ -121,7 +122,7 @@ class Demo:
             )
         if not 1 <= self.processes <= self.members:
             raise ValueError(f"processes must lie between 1 and {self.members}, not {self.processes}")
-        rules.create(self.rule)  # Raises if there is no such rule.
+        exchanging_heads(rules.create(self.rule))  # Raises if there is no such rule, too.
         _check_attack(self.attack)
         World(self.scenario(self.rule), _digits_without_features())
 

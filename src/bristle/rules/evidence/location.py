@@ -91,7 +91,8 @@ def independent(claims: Claims, spread: float, *, alike: float = 0.1) -> Floats:
         those = np.flatnonzero(claims.label == number)
         apart = squares[those][:, None] + squares[those][None] - 2 * claims.products[np.ix_(those, those)]
         larger = np.maximum(counts[those][:, None], counts[those][None])
-        weights[those] = 1 / (apart < alike * spread * 2 / larger).sum(axis=1)
+        close = (apart < alike * spread * 2 / larger) | np.eye(len(those), dtype=bool)
+        weights[those] = 1 / close.sum(axis=1)
     return weights
 
 

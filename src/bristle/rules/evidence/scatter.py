@@ -48,16 +48,28 @@ class Scatter:
 def geometric_median(products: Floats, weights: Floats, steps: int = 12) -> Floats:
     """Return the coefficients [K] of the geometric median of K points, given their inner products [K, K].
 
-    Weiszfeld's steps for argmin_z sum_k w_k ‖x_k - z‖ (Weiszfeld 1937): the answer is a mixture of the points.
+    Weiszfeld's steps for argmin_z sum_k w_k ‖x_k - z‖ (Weiszfeld 1937): the answer is a mixture of the points. They
+    begin near the point that is nearest to all, and what keeps them from dividing by zero is small beside the distance
+    of most points: neither may grow with points that are far away.
     """
-    mixture = weights / weights.sum()
     squares = np.diag(products)
+    between = np.maximum(squares[:, None] - 2 * products + squares[None], 0)
+    apart = between[int((np.sqrt(between) @ weights).argmin())]
+    pull = weights / np.sqrt(np.maximum(apart, _median(apart, weights)) + 1e-12)
+    mixture = pull / pull.sum()
     for _ in range(steps):
         apart = np.maximum(squares - 2 * products @ mixture + mixture @ products @ mixture, 0)
-        pull = weights / np.sqrt(apart + 1e-6 * apart.max() + 1e-12)
+        pull = weights / np.sqrt(apart + 1e-6 * _median(apart, weights) + 1e-12)
         mixture = pull / pull.sum()
     found: Floats = mixture
     return found
+
+
+def _median(values: Floats, weights: Floats) -> float:
+    """Return the (upper) weighted median of values [K]: of two, the larger."""
+    order = np.argsort(values, kind="stable")
+    sums = np.cumsum(weights[order])
+    return float(values[order][min(np.searchsorted(sums, sums[-1] / 2 * (1 + 1e-9)), len(values) - 1)])
 
 
 def pool_scatter(statements: Sequence[Statement], *, cap: float = 2.5, floor: float = 0.1) -> Scatter:

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle._core import Array, to_numpy
+from bristle._core.arrays import is_array
 from bristle._core.validation import check_positive
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
 Floats = npt.NDArray[np.float64]
 LARGEST = 1e9
-"""Counts and values beyond this are refused: no honest peer has them, and squares of more lose their digits."""
+"""Counts and values from this on are refused: no honest peer has them, and squares of more lose their digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,17 +112,20 @@ def _principal(rest: Floats, rank: int) -> Floats:
 
 def unfit(statement: Statement, classes: int, features: int) -> Reason | None:
     """Return why a stranger's statement cannot be used, or None: shapes, values that are not finite, absurd counts."""
-    parts = [statement.rows, statement.counts, statement.factors, statement.diagonal]
-    if any(part is None or np.asarray(part).dtype.kind not in "fiu" for part in parts):
+    if not isinstance(statement, Statement):
         return Reason.WRONG_DTYPE
-    rows, counts, factors, diagonal = (np.asarray(part) for part in parts)
+    parts = [statement.rows, statement.counts, statement.factors, statement.diagonal]
+    plain = [to_numpy(part) for part in parts if is_array(part)]
+    if len(plain) < len(parts) or any(part.dtype.kind not in "fiu" for part in plain):
+        return Reason.WRONG_DTYPE
+    rows, counts, factors, diagonal = plain
     if rows.shape != (classes, features) or counts.shape != (classes,) or diagonal.shape != (features,):
         return Reason.WRONG_SHAPE
     if factors.ndim != 2 or factors.shape[1] != features or factors.shape[0] > features:
         return Reason.WRONG_SHAPE
     if not all(np.isfinite(part).all() for part in (rows, counts, factors, diagonal)):
         return Reason.NOT_FINITE
-    if any(np.abs(part).max(initial=0) > LARGEST for part in (rows, counts, factors, diagonal)):
+    if any(np.abs(part).max(initial=0) >= LARGEST for part in (rows, counts, factors, diagonal)):
         return Reason.TOO_LARGE
     if (counts < 0).any() or (counts % 1).any() or not counts.any() or (diagonal < 0).any():
         return Reason.IMPOSSIBLE

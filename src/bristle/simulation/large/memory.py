@@ -165,6 +165,8 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "all its peers must act in every iteration, and no message be lost or late"
     if scenario.user_shift:
         return "its users must not differ"
+    if scenario.rule.shares != "heads":
+        return f"its peers must exchange heads, not {scenario.rule.shares}"
     if scenario.rule.uses_claims:
         return "its rule must not heed claims"
     if not scenario.sharing.plain:

@@ -1,0 +1,131 @@
+"""Scatter: as dense linear algebra has it, and no sender counts for more than most others see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bristle.rules.evidence import Scatter, Statement, geometric_median, pool_scatter
+from tests.support.evidence import Floats, Town, stated
+
+CAP = 3.0
+
+
+def variance(scatter: Scatter, direction: Floats) -> float:
+    return float((direction**2 * scatter.diagonal).sum() + ((scatter.factors @ direction) ** 2).sum())
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), features=st.integers(1, 12), factors=st.integers(0, 30))
+def test_solutions_and_products_are_those_of_dense_algebra(seed: int, features: int, factors: int) -> None:
+    rng = np.random.default_rng(seed)
+    diagonal, rows = rng.uniform(0.1, 5, features), rng.standard_normal((factors, features))
+    scatter = Scatter(diagonal, rows)
+    dense = np.diag(diagonal) + rows.T @ rows
+    vectors = rng.standard_normal((5, features))
+    expected = np.linalg.solve(dense, vectors.T).T
+    np.testing.assert_allclose(scatter.solve(vectors), expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(scatter.products(vectors), vectors @ expected.T, rtol=1e-7, atol=1e-9)
+    scaled, taken = scatter.halves(vectors)
+    np.testing.assert_allclose(scaled @ scaled.T - taken @ taken.T, vectors @ expected.T, rtol=1e-7, atol=1e-9)
+
+
+def honest(seed: int, people: int = 6) -> list[Statement]:
+    town = Town.of(seed, features=12)
+    return stated(town.people(seed, people), town.classes)
+
+
+def liars(good: Statement, direction: Floats, size: float, count: int) -> list[Statement]:
+    """Return statements that claim `size` times the standard deviation along one direction."""
+    rows = np.concatenate([size * direction[None], good.factors[1:]])
+    return [replace(good, factors=rows)] * count
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.sampled_from([1e1, 1e3, 1e6]), count=st.integers(1, 3))
+def test_a_minority_that_exaggerates_moves_the_variance_no_further_than_the_cap(
+    seed: int, size: float, count: int
+) -> None:
+    said = honest(seed % 50, 7)
+    direction = np.random.default_rng(seed).standard_normal(12)
+    direction /= np.linalg.norm(direction)
+    before = variance(pool_scatter(said, cap=CAP), direction)
+    after = variance(pool_scatter([*said, *liars(said[0], direction, size, count)], cap=CAP), direction)
+    share = count / (len(said) + count)
+    # Their part is at most the cap times what most others see, in places where sketches of few samples vary by half.
+    assert after <= before * (1 - share + share * CAP * 2.5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 3))
+def test_a_diagonal_is_capped_as_well(seed: int, count: int) -> None:
+    said = honest(seed % 50, 7)
+    liar = replace(said[0], diagonal=np.full(12, 1e8))
+    direction = np.eye(12)[seed % 12]
+    before = variance(pool_scatter(said, cap=CAP), direction)
+    after = variance(pool_scatter([*said, *[liar] * count], cap=CAP), direction)
+    assert after <= before * 2 * CAP
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_who_claims_no_scatter_takes_no_more_than_its_share(seed: int) -> None:
+    said = honest(seed % 50, 7)
+    silent = replace(said[0], factors=0 * said[0].factors, diagonal=0 * said[0].diagonal)
+    direction = np.random.default_rng(seed).standard_normal(12)
+    before = variance(pool_scatter(said), direction)
+    after = variance(pool_scatter([*said, silent, silent, silent]), direction)
+    assert 0.3 * before < after <= before * 1.2
+
+
+def test_counts_do_not_buy_weight_in_the_scatter() -> None:
+    said = honest(3, 7)
+    loud = replace(said[1], counts=said[1].counts * 1e6)
+    one, other = pool_scatter(said), pool_scatter([said[0], loud, *said[2:]])
+    for direction in np.eye(12):
+        assert variance(other, direction) == pytest.approx(variance(one, direction), rel=0.15)
+
+
+@pytest.mark.parametrize("people", [1, 2, 3])
+def test_few_statements_still_have_an_inverse(people: int) -> None:
+    scatter = pool_scatter(honest(5, people))
+    assert np.isfinite(scatter.solve(np.eye(12))).all()
+    assert np.linalg.eigvalsh(scatter.products(np.eye(12))).min() > 0
+
+
+def test_nothing_known_of_the_scatter_leaves_distances() -> None:
+    empty = Statement(np.zeros((2, 4)), np.ones(2), np.zeros((0, 4)), np.zeros(4))
+    scatter = pool_scatter([empty, empty])
+    assert np.isfinite(scatter.products(np.eye(4))).all()
+
+
+def mean_distance(points: Floats, weights: Floats, place: Floats) -> float:
+    return float(weights @ np.linalg.norm(points - place, axis=1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 9))
+def test_no_point_has_less_distance_than_the_geometric_median(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    points, weights = rng.standard_normal((count, 3)), rng.uniform(0.5, 2, count)
+    mixture = geometric_median(points @ points.T, weights, 100)
+    assert mixture.min() >= 0
+    assert mixture.sum() == pytest.approx(1)
+    found = mean_distance(points, weights, mixture @ points)
+    others = [*points, *(mixture @ points + 0.1 * rng.standard_normal((20, 3)))]
+    assert all(found <= mean_distance(points, weights, other) * 1.005 + 1e-9 for other in others)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.sampled_from([1e2, 1e6, 1e12]), far=st.integers(1, 4))
+def test_far_points_in_the_minority_do_not_carry_the_median_away(seed: int, size: float, far: int) -> None:
+    rng = np.random.default_rng(seed)
+    near = rng.standard_normal((far + 3, 4))
+    points = np.concatenate([near, size * rng.standard_normal((1, 4)) + np.zeros((far, 4))])
+    place = geometric_median(points @ points.T, np.ones(len(points))) @ points
+    reach = np.linalg.norm(near - near.mean(axis=0), axis=1).max()
+    assert np.linalg.norm(place - near.mean(axis=0)) <= 12 * reach
