@@ -13,6 +13,7 @@ NAMES = [
     *("krum", "krum-along", "trimmed-mean", "trimmed-mean-along", "inner-product", "alie"),
     *("min-max", "min-sum", "mimic", "dissensus", "free-ride"),
     *("excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate"),
+    *("home-bias", "edge", "common-shift", "familiar-volume", "slow-drift", "near-copies", "backdoor"),
 ]
 
 
@@ -67,6 +68,16 @@ def test_options_are_stored_unchanged() -> None:
         ("stale", "last", 0),
         ("sybil", "jitter", -1),
         ("sybil", "inner", 3),
+        ("home-bias", "size", 0),
+        ("home-bias", "home", (-1,)),
+        ("edge", "cosine", 2),
+        ("edge", "turn", "left"),
+        ("common-shift", "size", -1),
+        ("familiar-volume", "factor", 0),
+        ("slow-drift", "size", 0),
+        ("near-copies", "noise", 2),
+        ("backdoor", "source", -1),
+        ("backdoor", "target", 3),
     ],
 )
 def test_options_are_checked(name: str, option: str, value: object) -> None:

@@ -9,6 +9,7 @@ from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, In
 from bristle.attacks.base import Attack, required
 from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
+from bristle.attacks.feedback import Backdoor, CommonShift, Edge, FamiliarVolume, HomeBias, NearCopies, SlowDrift
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
 from bristle.attacks.registry import create, names
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
@@ -20,15 +21,20 @@ __all__ = [
     "AdditiveNoise",
     "Array",
     "Attack",
+    "Backdoor",
     "ClaimLiar",
+    "CommonShift",
     "Dissensus",
+    "Edge",
     "ExcusedTrojan",
+    "FamiliarVolume",
     "FangKrum",
     "FangKrumAlong",
     "FangTrimmedMean",
     "FangTrimmedMeanAlong",
     "ForeignTrojan",
     "FreeRide",
+    "HomeBias",
     "Inflate",
     "InnerProduct",
     "Knowledge",
@@ -37,11 +43,13 @@ __all__ = [
     "Mimic",
     "MinMax",
     "MinSum",
+    "NearCopies",
     "NoAttack",
     "NonFinite",
     "Outnumber",
     "RowCopy",
     "SignFlip",
+    "SlowDrift",
     "Stale",
     "Sybil",
     "View",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 from bristle._core import Array, namespace, uniforms
 from bristle.attacks.view import Knowledge, View, blocks, check_shapes
+
+if TYPE_CHECKING:
+    from bristle.rules.base import Rule
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,13 @@ class Attack(ABC):
     def finite(self) -> bool:
         """Whether all that the attackers send is finite."""
         return True
+
+    def pointed_at(self, rule: Rule) -> Attack:
+        """Return the attack as it is turned on peers that follow `rule`: itself, unless it asks rules what they let in.
+
+        Worlds call it with the rule of their peers.
+        """
+        return self
 
     def labels(self, y: Array) -> Array:
         """Return the labels that the attackers train on, given the true ones; -1 is padding and stays."""
@@ -113,6 +124,12 @@ class Attack(ABC):
                 f"{view.own.dtype} {tuple(view.own.shape)}"
             )
         return heads
+
+
+def check_number(name: str, value: float, *, least: float = -1e15, most: float = 1e15) -> None:
+    """Insist on a number, of either sign unless `least` says otherwise."""
+    if isinstance(value, bool) or not (isinstance(value, Real) and least <= value <= most):
+        raise ValueError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
 
 
 def required(value: Array | None, field: str, attack: Attack) -> Array:

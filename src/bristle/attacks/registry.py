@@ -7,6 +7,7 @@ from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, In
 from bristle.attacks.base import Attack
 from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
+from bristle.attacks.feedback import Backdoor, CommonShift, Edge, FamiliarVolume, HomeBias, NearCopies, SlowDrift
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
@@ -37,6 +38,13 @@ _ATTACKS: dict[str, type[Attack]] = {
     "outnumber": Outnumber,
     "claim-liar": ClaimLiar,
     "inflate": Inflate,
+    "home-bias": HomeBias,
+    "edge": Edge,
+    "common-shift": CommonShift,
+    "familiar-volume": FamiliarVolume,
+    "slow-drift": SlowDrift,
+    "near-copies": NearCopies,
+    "backdoor": Backdoor,
 }
 
 ATTACKS: Registry[Attack] = Registry("attack", Attack, _ATTACKS, "bristle.attacks")

@@ -13,6 +13,7 @@ import numpy as np
 from bristle._core import Array, Pool, block_bytes, namespace, squared_norms
 from bristle._core.arrays import is_array
 from bristle._core.validation import check_count
+from bristle.learning.metrics import Evaluation
 from bristle.rules.checks import LARGEST_NORM
 
 
@@ -54,6 +55,8 @@ class View:
         The classes that each victim can test: its familiar ones.
     sent : array [..., K, C, D], optional
         What the attackers sent in the round before; None in the first.
+    held : Evaluation, optional
+        Samples [S, D] that the attackers hold, with their true labels: the same for all victims.
     """
 
     own: Array
@@ -65,6 +68,7 @@ class View:
     update: Array | None = None
     testable: Array | None = None
     sent: Array | None = None
+    held: Evaluation | None = None
 
     def seen_by(self, knows: Knowledge) -> View:
         """Return what attackers with this knowledge see: the same view, with None for the rest."""
@@ -91,6 +95,7 @@ def check_shapes(view: View) -> tuple[int, ...]:
     _check_array("victim", view.victim, (*batch, *head), own.dtype, own)
     _check_array("update", view.update, (*batch, *head), own.dtype, own)
     _check_array("testable", view.testable, (*batch, head[0]), xp.bool, own)
+    _check_held(view.held, head[1], own)
     models = _check_inbox(xp, view.inbox, batch, head, own)
     if view.inbox_mask is not None:
         if models is None:
@@ -198,6 +203,14 @@ def _check_array(name: str, values: Array | None, shape: tuple[int, ...], dtype:
     if values.dtype != dtype:
         wanted = "boolean" if dtype == namespace(own).bool else f"of type {dtype}"
         raise ValueError(f"view.{name} must be {wanted}, not {values.dtype}; convert it first")
+
+
+def _check_held(held: Evaluation | None, features: int, own: Array) -> None:
+    if held is None:
+        return
+    samples = int(held.labels.shape[0]) if is_array(held.labels) and held.labels.ndim == 1 else 0
+    _check_array("held.features", held.features, (samples, features), own.dtype, own)
+    _check_array("held.labels", held.labels, (samples,), held.labels.dtype, own)
 
 
 def _check_inbox(

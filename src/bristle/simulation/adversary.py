@@ -11,6 +11,7 @@ from bristle._core import Array, Pool, namespace, take_rows
 from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw, draw_many
 from bristle.attacks import Knowledge, View
+from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.learning.training import train_step
@@ -71,7 +72,7 @@ class Adversary:
 
     def __init__(self, scenario: Scenario, population: Population, *, like: Array, head_shape: tuple[int, int]) -> None:
         self._scenario = scenario
-        self._count, self._attack = scenario.attackers, scenario.attack
+        self._count, self._attack = scenario.attackers, scenario.attack.pointed_at(scenario.rule)
         self._trainees = min(1, self._count) if self._attack.one_head else self._count
         self._hold = _first(population.attackers_hold, self._trainees)
         self.trained = HeadState.zeros((self._trainees, *head_shape), like=like)
@@ -87,6 +88,7 @@ class Adversary:
         if everything:
             testable = population.testable(head_shape[0], scenario.rule)
             self._testable = from_numpy(testable, like=like)
+        self._held = _flat(population.attackers_hold) if everything and not self._attack.flips_labels else None
         self._shared: Array | None = None
         self._claims: Array | None = None
         self._before: Array | None = None
@@ -198,6 +200,7 @@ class Adversary:
             update=None if self._update is None else rows_of(self._update, rows),
             testable=None if self._testable is None else rows_of(self._testable, rows),
             sent=None if self._before is None else rows_of(self._before, rows),
+            held=self._held,
         )
         sent = self._send(view)
         self._claims = self._attack.claims(view.seen_by(self._attack.knows))
@@ -241,3 +244,13 @@ def _first(samples: Samples, count: int) -> Samples:
     features = samples.features if samples.index is not None else samples.features[:count, ...]
     index = None if samples.index is None else samples.index[:count, ...]
     return Samples(features, samples.labels[:count, ...], index)
+
+
+def _flat(samples: Samples) -> Evaluation:
+    """Return all that some peers hold together."""
+    xp, labels = namespace(samples.features), samples.labels
+    features = samples.features
+    if samples.index is not None:
+        index = xp.reshape(samples.index, (-1,))
+        features = xp.take(features, xp.where(index >= 0, index, xp.zeros_like(index)), axis=0)
+    return Evaluation(xp.reshape(features, (-1, features.shape[-1])), xp.reshape(labels, (-1,)))

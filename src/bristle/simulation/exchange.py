@@ -54,6 +54,7 @@ class Exchange:
         self.rule: Evidence = scenario.rule
         self._scenario, self._classes = scenario, classes
         self._population = population
+        self._attack = scenario.attack.pointed_at(scenario.rule)
         self.decided = 0
         self._latest: Exchanged | None = None
         self.known = np.zeros((scenario.peers, scenario.peers + scenario.attackers), dtype=np.bool)
@@ -162,7 +163,7 @@ class Exchange:
 
     def _shared(self, iteration: int) -> list[Statement]:
         """Return what attackers who know nothing of their victims tell everybody."""
-        attack = self._scenario.attack
+        attack = self._attack
         if isinstance(attack, StatementAttack) or attack.knows != Knowledge.NOTHING:
             return []
         own = np.stack([one.rows for one in self.attackers])
@@ -171,7 +172,7 @@ class Exchange:
 
     def _crafted(self, victim: int, honest: Integers, iteration: int, shared: list[Statement]) -> list[Statement]:
         """Return what the attackers state to a victim."""
-        attack = self._scenario.attack
+        attack = self._attack
         if isinstance(attack, StatementAttack):
             rng = np.random.default_rng([self._scenario.seed, int(Stream.ATTACK), victim, iteration])
             return attack.state(self.scene, victim, rng)
