@@ -52,7 +52,7 @@ def found() -> Iterator[tuple[str, Any]]:
     for step in rules.steps():
         chained = rules.chain(made(step), rules.create("trimmed-mean", f=2))
         yield from ordinary(f"step {step}", replace(PLAIN, rule=chained), data)
-    for name in attacks.names():
+    for name in attacks.names("heads"):
         for rule in ("fedavg", "bristle-plus"):
             scenario = replace(PLAIN, attack=attacks.create(name), rule=rules.create(rule))
             yield from ordinary(f"attack {name}, {rule}", scenario, data)

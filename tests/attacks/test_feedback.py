@@ -26,7 +26,7 @@ def view(make_view: Callable[..., View]) -> View:
     return replace(make_view(), testable=TESTABLE, held=held)
 
 
-def mean_of(view: View) -> np.ndarray[Any, Any]:
+def mean_of(view: View) -> Any:
     assert isinstance(view.inbox, np.ndarray)
     assert view.victim is not None
     return np.concatenate([view.inbox, view.victim[None]]).mean(axis=0)
@@ -37,7 +37,7 @@ def cosine(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
     return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-def centres_of(view: View) -> np.ndarray[Any, Any]:
+def centres_of(view: View) -> Any:
     assert view.held is not None
     return np.stack([view.held.features[view.held.labels == label].mean(axis=0) for label in range(5)])
 

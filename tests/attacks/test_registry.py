@@ -14,6 +14,8 @@ NAMES = [
     *("min-max", "min-sum", "mimic", "dissensus", "free-ride"),
     *("excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate"),
     *("home-bias", "edge", "common-shift", "familiar-volume", "slow-drift", "near-copies", "backdoor"),
+    *("statement-edge", "bridge", "partisans", "false-counts", "poisoned-scatter", "permuted-labels", "laid-on"),
+    *("foreign-only", "sole-owner", "garbage"),
 ]
 
 
@@ -78,6 +80,24 @@ def test_options_are_stored_unchanged() -> None:
         ("near-copies", "noise", 2),
         ("backdoor", "source", -1),
         ("backdoor", "target", 3),
+        ("statement-edge", "size", "much"),
+        ("statement-edge", "noise", -1),
+        ("statement-edge", "towards", "up"),
+        ("statement-edge", "about", "nothing"),
+        ("statement-edge", "claimed", 0),
+        ("statement-edge", "everybody", -1),
+        ("bridge", "bridges", 0.5),
+        ("bridge", "between", "us"),
+        ("bridge", "bridge_claims", -1),
+        ("partisans", "past", float("nan")),
+        ("false-counts", "low", -1),
+        ("poisoned-scatter", "times", 0),
+        ("poisoned-scatter", "along", "me"),
+        ("permuted-labels", "order", "none"),
+        ("laid-on", "part", float("inf")),
+        ("laid-on", "against", None),
+        ("foreign-only", "lie", "true"),
+        ("garbage", "kind", "nice"),
     ],
 )
 def test_options_are_checked(name: str, option: str, value: object) -> None:

@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -6,7 +6,8 @@ import pytest
 
 from bristle import attacks
 from bristle._core import Array, namespace
-from bristle.attacks import Attack, Knowledge, LabelFlip, View, required
+from bristle.attacks import Attack, Knowledge, LabelFlip, Scene, StatementAttack, View, required
+from bristle.rules.evidence import Statement
 from bristle.testing.attacks import check_attack
 
 
@@ -203,3 +204,57 @@ def test_a_harmless_attack_of_ones_own_passes() -> None:
 def test_something_else_is_no_attack() -> None:
     with pytest.raises(AssertionError, match=r"is no bristle.attacks.Attack"):
         check_attack(lambda view, rng: view.own)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class States(StatementAttack):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        return list(scene.attackers)
+
+
+class StatesTooLittle(States):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        return list(scene.attackers[1:])
+
+
+class StatesSomethingElse(States):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        return [one.rows for one in scene.attackers]
+
+
+class StatesAtRandom(States):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        return [replace(one, rows=one.rows + np.random.default_rng().random()) for one in scene.attackers]
+
+
+class StatesNothingFinite(States):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        return [replace(one, rows=one.rows * np.inf) for one in scene.attackers]
+
+
+class StatesInPlace(States):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        scene.statements[victim].rows[:] = 0
+        return list(scene.attackers)
+
+
+class StatesNothing(States):
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        raise KeyError(victim)
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (StatesTooLittle, "returns 0 statements of 1 attackers"),
+        (StatesSomethingElse, "something else than statements"),
+        (StatesAtRandom, "does not repeat when the generator does"),
+        (StatesNothingFinite, "states values that are not finite"),
+        (StatesInPlace, "changes the scene in place"),
+        (StatesNothing, "fails to state anything: KeyError"),
+    ],
+)
+def test_a_broken_attack_on_evidence_is_told_what_it_breaks(broken: type[States], complaint: str) -> None:
+    check_attack(States())
+    with pytest.raises(AssertionError, match=complaint):
+        check_attack(broken())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from bristle._core.registry import Registry
 from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.base import Attack
@@ -9,6 +11,19 @@ from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFin
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
 from bristle.attacks.feedback import Backdoor, CommonShift, Edge, FamiliarVolume, HomeBias, NearCopies, SlowDrift
 from bristle.attacks.gossip import Dissensus, FreeRide, Mimic
+from bristle.attacks.lies import (
+    Bridge,
+    FalseCounts,
+    ForeignOnly,
+    Garbage,
+    LaidOn,
+    Partisans,
+    PermutedLabels,
+    PoisonedScatter,
+    SoleOwner,
+    StatementEdge,
+)
+from bristle.attacks.statements import StatementAttack
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
 
@@ -45,14 +60,34 @@ _ATTACKS: dict[str, type[Attack]] = {
     "slow-drift": SlowDrift,
     "near-copies": NearCopies,
     "backdoor": Backdoor,
+    "statement-edge": StatementEdge,
+    "bridge": Bridge,
+    "partisans": Partisans,
+    "false-counts": FalseCounts,
+    "poisoned-scatter": PoisonedScatter,
+    "permuted-labels": PermutedLabels,
+    "laid-on": LaidOn,
+    "foreign-only": ForeignOnly,
+    "sole-owner": SoleOwner,
+    "garbage": Garbage,
 }
 
 ATTACKS: Registry[Attack] = Registry("attack", Attack, _ATTACKS, "bristle.attacks")
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all attacks: Bristle's own, then those of installed packages."""
-    return ATTACKS.names()
+def names(shares: Literal["heads", "evidence"] | None = None) -> tuple[str, ...]:
+    """Return the names of all attacks, Bristle's own, then those of installed packages.
+
+    `heads`: without those that craft statements, which worlds whose peers exchange heads refuse. `evidence`: all, since
+    attacks on heads have class means for rows there.
+    """
+    kinds = {name: kind for name, kind in _ATTACKS.items() if shares == "heads"}
+    return tuple(name for name in ATTACKS.names() if name not in kinds or not crafts_statements_only(kinds[name]))
+
+
+def crafts_statements_only(kind: type[Attack]) -> bool:
+    """Tell whether attacks of a type have nothing to send to peers that exchange heads."""
+    return issubclass(kind, StatementAttack) and kind.craft is StatementAttack.craft
 
 
 def create(name: str, **options: object) -> Attack:

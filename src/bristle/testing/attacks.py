@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.attacks import Attack, Knowledge, View
+from bristle.attacks import Attack, Knowledge, Scene, StatementAttack, View
+from bristle.attacks.registry import crafts_statements_only
+from bristle.learning.metrics import Evaluation
+from bristle.rules.evidence import Statement, state
 from bristle.testing.expectation import expect
 
 FEATURES, MODELS = 3, 7
@@ -26,7 +29,8 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
     array gives, and every array library that is installed what NumPy gives; the same randomness gives the
     same bits; nothing that comes in is changed; absent heads count for nothing, and having none is no
     mishap; claims are booleans [..., K, C]; labels stay in range and padding stays padding; and what the attack
-    does not know has no influence on what it sends.
+    does not know has no influence on what it sends. Of an attack that crafts statements: it returns one for each
+    attacker, finite unless it says otherwise, changes nothing that comes in, and repeats with the same generator.
 
     Parameters
     ----------
@@ -39,6 +43,11 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
     """
     expect(isinstance(attack, Attack), f"{attack!r} is no bristle.attacks.Attack")
     expect(attack.knows in list(Knowledge), f"{attack!r} knows {attack.knows!r}, which is no Knowledge")
+    if isinstance(attack, StatementAttack):
+        for attackers in (1, 3):
+            check_statements(attack, evidence_scene(attackers, classes, seed), seed=seed)
+        if crafts_statements_only(type(attack)):
+            return
     for attackers in (1, 3):
         trial = _Trial(attack, attackers, classes, np.random.default_rng(seed))
         for check in (
@@ -56,6 +65,51 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
         ):
             check(trial)
     _check_labels(attack, classes, np.random.default_rng(seed))
+
+
+def evidence_scene(attackers: int, classes: int, seed: int = 0) -> Scene:
+    """Return a small scene of peers with samples of some classes each, for attacks on evidence."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * rng.normal(size=(classes, 2 * FEATURES))
+
+    def samples(held: Any) -> Evaluation:
+        labels = np.repeat(held, 4)
+        return Evaluation(centres[labels] + rng.normal(size=(len(labels), 2 * FEATURES)), labels)
+
+    everybody = [samples((peer + np.arange(min(4, classes))) % classes) for peer in range(MODELS)]
+    liars = [samples(np.arange(classes)) for _ in range(attackers)]
+    return Scene([state(one, classes) for one in everybody], everybody, [state(one, classes) for one in liars], classes)
+
+
+def check_statements(attack: StatementAttack, scene: Scene, *, seed: int = 0) -> None:
+    """Check what an attack states to each victim of a scene."""
+    before = _copies(scene)
+    for victim in range(len(scene.statements)):
+        try:
+            first, again = (attack.state(scene, victim, np.random.default_rng([seed, victim])) for _ in range(2))
+        except Exception as error:
+            raise AssertionError(f"{attack!r} fails to state anything: {type(error).__name__}: {error}") from error
+        count = len(scene.attackers)
+        expect(len(first) == count, f"{attack!r} returns {len(first)} statements of {count} attackers")
+        expect(all(isinstance(one, Statement) for one in first), f"{attack!r} returns something else than statements")
+        same = all(
+            np.array_equal(one, other, equal_nan=True) for one, other in zip(_parts(first), _parts(again), strict=True)
+        )
+        expect(same, f"{attack!r} does not repeat when the generator does")
+        finite = all(np.isfinite(part).all() for part in _parts(first))
+        expect(finite or not attack.finite, f"{attack!r} states values that are not finite")
+        unchanged = all(np.array_equal(one, other) for one, other in zip(before, _copies(scene), strict=True))
+        expect(unchanged, f"{attack!r} changes the scene in place")
+
+
+def _parts(statements: Sequence[Statement]) -> list[Any]:
+    found = (part for one in statements for part in (one.rows, one.counts, one.factors, one.diagonal))
+    return [np.asarray(part) for part in found if part is not None]
+
+
+def _copies(scene: Scene) -> list[Any]:
+    samples = [part for one in scene.samples for part in (one.features, one.labels)]
+    return [np.array(part) for part in [*_parts(scene.statements), *_parts(scene.attackers), *samples]]
 
 
 class _Trial:
