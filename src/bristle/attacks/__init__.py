@@ -24,6 +24,7 @@ from bristle.attacks.lies import (
     StatementEdge,
 )
 from bristle.attacks.registry import create, names
+from bristle.attacks.search import Adaptive
 from bristle.attacks.statements import Liars, Scene, StatementAttack
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
@@ -31,6 +32,7 @@ from bristle.attacks.view import Knowledge, View
 
 __all__ = [
     "ALittleIsEnough",
+    "Adaptive",
     "AdditiveNoise",
     "Array",
     "Attack",

@@ -23,6 +23,7 @@ from bristle.attacks.lies import (
     SoleOwner,
     StatementEdge,
 )
+from bristle.attacks.search import Adaptive
 from bristle.attacks.statements import StatementAttack
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
@@ -70,6 +71,7 @@ _ATTACKS: dict[str, type[Attack]] = {
     "foreign-only": ForeignOnly,
     "sole-owner": SoleOwner,
     "garbage": Garbage,
+    "adaptive": Adaptive,
 }
 
 ATTACKS: Registry[Attack] = Registry("attack", Attack, _ATTACKS, "bristle.attacks")

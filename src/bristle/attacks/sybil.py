@@ -9,6 +9,7 @@ from bristle._core.validation import check_share
 from bristle.attacks.base import Attack
 from bristle.attacks.data_free import LabelFlip
 from bristle.attacks.view import Knowledge, View
+from bristle.rules.base import Rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,10 @@ class Sybil(Attack):
     def labels(self, y: Array) -> Array:
         """Return the labels that the inner attack trains on."""
         return self.inner.labels(y)
+
+    def pointed_at(self, rule: Rule) -> Sybil:
+        """Point the inner attack at a rule."""
+        return replace(self, inner=self.inner.pointed_at(rule))
 
     def claims(self, view: View) -> Array:
         """Claim what the inner attack claims."""
