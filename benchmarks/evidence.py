@@ -28,13 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bristle.attacks.grids import GRIDS, TESTABLE
+from bristle.attacks.grids import GRIDS
 
 from bristle import attacks, rules
 from bristle.simulation import FeatureData, Scenario, World, measure
 
 Row = dict[str, Any]
 SAMPLES = (2, 15)
+TESTABLE = ("label-flip", "additive-noise", "sign-flip", "krum", "trimmed-mean")
+"""Attacks that a test on own samples can tell, for which five attackers are run as well."""
 WITHIN, BEYOND = (1, 2, 3), (4, 5, 24, 100)
 BENIGN_SAMPLES = (2, 15, 150)
 

@@ -286,7 +286,7 @@ class NearCopies(Push):
         check_share("noise", self.noise)
 
     @property
-    def samples(self) -> bool:
+    def stochastic(self) -> bool:
         """The small differences are drawn."""
         return True
 
