@@ -115,6 +115,25 @@ def test_a_report_is_made_of_it(first: tuple[Path, Reproduction, dict[str, bytes
     assert said(findings_of(first[1])) == ["1 claims were not measured in this run"]
 
 
+def test_evidence_is_a_flat_line_and_takes_the_same_columns(tmp_path: Path) -> None:
+    made = reproduce(wanted_of(["intro"], rules=["evidence", "local"], quick=True), tmp_path / "one", processes=1)
+    rows = [row for row in made.rows if row["rule"] == "evidence"]
+    assert [row["iteration"] for row in rows] == [10, 20, 30, 40, 50]
+    assert len({row["accuracy_mean"] for row in rows}) == 1
+    assert set(rows[0]) == set(next(row for row in made.rows if row["rule"] == "local"))
+    again = reproduce(wanted_of(["intro"], rules=["evidence"], quick=True), tmp_path / "two", processes=2)
+    assert [row for row in again.rows if row["rule"] == "evidence"] == rows
+    (section,) = report_of(made).sections
+    assert "evidence" in {line.label for line in section.panels[0].lines}
+
+
+def test_the_speed_of_evidence_is_that_of_a_decision(tmp_path: Path) -> None:
+    made = reproduce(wanted_of(["speed"], rules=["evidence"], quick=True), tmp_path, processes=1)
+    times = [row["milliseconds"] for row in made.others()]
+    assert len(times) == len({row["connected"] for row in made.others()}) == 8
+    assert times[-1] > times[0] > 0
+
+
 def test_formulas_need_no_run(tmp_path: Path) -> None:
     made = reproduce(wanted_of(["traffic", "curves"]), tmp_path)
     assert made.rows == ()

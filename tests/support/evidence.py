@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.learning.metrics import Evaluation
-from bristle.rules.evidence import Claims, Statement, state
+from bristle.rules.evidence import Claims, EvidenceDecision, Statement, state
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,15 +44,21 @@ class Town:
         held = [[(who + step) % self.classes for step in range(each)] for who in range(count)]
         return [self.samples(1000 * seed + who, some, samples) for who, some in enumerate(held)]
 
-    def accuracy(self, head: Floats, bias: Floats, seed: int = 77) -> float:
-        """Return the share of fresh samples of all classes that a head tells right."""
-        fresh = self.samples(seed, list(range(self.classes)), 100)
-        return float(((fresh.features @ np.asarray(head).T + np.asarray(bias)).argmax(axis=1) == fresh.labels).mean())
+    def accuracy(self, decision: EvidenceDecision) -> float:
+        """Return the share of fresh samples of all classes that a decision tells right."""
+        fresh = self.samples(77, list(range(self.classes)), 100)
+        scores = fresh.features @ np.asarray(decision.head).T + np.asarray(decision.bias)
+        return float((scores.argmax(axis=1) == fresh.labels).mean())
 
 
 def stated(samples: list[Evaluation], classes: int) -> list[Statement]:
     """Return everybody's statement."""
     return [state(one, classes) for one in samples]
+
+
+def factors_of(statement: Statement) -> Floats:
+    """Return the factors of a statement that has some."""
+    return np.asarray(statement.factors)
 
 
 def claims_of(means: Floats, label: list[int], count: list[int] | int, *, own: bool = False) -> Claims:

@@ -139,7 +139,7 @@ class Exchange:
         """Let everybody decide about all that it has heard [peers, peers + attackers]."""
         peers, attackers = self._scenario.peers, self._scenario.attackers
         width = int(heard.sum(axis=1).max()) - 1
-        senders = np.zeros((peers, width), dtype=np.int64)
+        senders = np.full((peers, width), -1, dtype=np.int64)  # Some know fewer than others.
         mask = np.zeros((peers, width), dtype=np.bool)
         shared = self._shared(iteration) if attackers else []
         parts = []

@@ -56,7 +56,7 @@ class Round:
     receivers : integer array [B]
         The benign peers that acted.
     senders : integer array [B, M]
-        Whom each of them hears; attackers are numbered after the benign peers.
+        Whom each of them hears; attackers are numbered after the benign peers. -1 where there is nobody.
     mask : boolean array [B, M], optional
         False where nothing was received (None: nowhere).
     decision : Decision [B, M]

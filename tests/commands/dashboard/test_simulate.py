@@ -174,3 +174,17 @@ def test_the_last_row_keeps_decisions_on_request(
         main()
     assert stopped.value.code == 2
     assert "add --json FILE" in capsys.readouterr().err
+
+
+def test_evidence_is_shown_as_heads_are() -> None:
+    rounds: list[Round] = []
+    scenario = world(rule=rules.create("evidence"), iterations=3, topology=RandomNeighbours(k=2))
+    found = followed(scenario, Feed(), also=rounds.append).snapshot(RunState.ENDED)
+    last = rounds[-1]
+    for row, judgement in enumerate(found.judgements):
+        there = slice(None) if last.mask is None else last.mask[row]
+        assert list(judgement.senders) == last.senders[row][there].tolist()
+        assert list(judgement.reasons) == np.asarray(last.decision.reasons)[row][there].tolist()
+    assert {Reason(code) for judgement in found.judgements for code in judgement.reasons} >= {Reason.KEPT}
+    for row, member in enumerate(found.members[:6]):
+        assert sorted(member.hears or ()) == sorted(set(last.senders[row].tolist()) - {-1})

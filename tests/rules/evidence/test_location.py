@@ -44,7 +44,8 @@ def honest_means(seed: int, owners: int, samples: int = SAMPLES) -> Floats:
     """Return means [classes, owners, D] of so many samples of unit variance."""
     rng = np.random.default_rng([3, seed])
     noise = rng.standard_normal((CLASSES, owners, FEATURES)) / np.sqrt(samples)
-    return centres(seed)[:, None] + noise
+    found: Floats = centres(seed)[:, None] + noise
+    return found
 
 
 def world(means: list[Floats], counts: list[list[int]] | int = SAMPLES, *, own: bool = False) -> Claims:

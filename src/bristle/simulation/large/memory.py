@@ -155,6 +155,8 @@ def suits(scenario: Scenario, data: FeatureData) -> str | None:
 
 def suits_scenario(scenario: Scenario) -> str | None:
     """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
+    if scenario.rule.shares != "heads":
+        return f"its peers must exchange heads, not {scenario.rule.shares}"
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
         return "its attackers must send what they trained: the attack none or label-flip"
     if scenario.attackers and not scenario.attackers_in_graph:
@@ -165,8 +167,6 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "all its peers must act in every iteration, and no message be lost or late"
     if scenario.user_shift:
         return "its users must not differ"
-    if scenario.rule.shares != "heads":
-        return f"its peers must exchange heads, not {scenario.rule.shares}"
     if scenario.rule.uses_claims:
         return "its rule must not heed claims"
     if not scenario.sharing.plain:
