@@ -54,7 +54,7 @@ GRIDS: dict[str, list[Options]] = {
         *({"bridges": 2, "between": where, "bridge_claims": None} for where in ("middle", "pairs")),
     ],
     "partisans": [
-        *({"noise": e, "past": z} for e in (0.0, 0.35, 0.5, 1.0) for z in (0.0, 1.0, 3.0)),
+        *({"noise": e, "past": z} for e in (0.0, 0.35, 0.5, 0.7, 1.0) for z in (0.0, 1.0, 3.0)),
     ],
     "false-counts": [
         *({"size": z, "claimed": n} for z in (2.0, 4.0, 10.0) for n in (1.0, 2.0, 1e6)),
@@ -69,6 +69,7 @@ GRIDS: dict[str, list[Options]] = {
         {"along": "nothing"},
         *({"along": along, "times": 1e4} for along in ("huge", "tiny")),
         *({"size": z, "along": along} for z in (-4.0, 2.0, 4.0) for along in ("pairs", "discriminants")),
+        *({"size": z, "along": "pairs", "times": 1e4} for z in (-4.0, 4.0)),
     ],
     "permuted-labels": [{"order": order, "noise": e} for order in ("next", "nearest", "random") for e in (0.0, 1.0)],
     "laid-on": [

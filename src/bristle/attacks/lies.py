@@ -190,7 +190,7 @@ class Partisans(Liars):
         See `Liars`.
     """
 
-    noise: float = 0.5
+    noise: float = 0.7
     past: float = 0.0
 
     def __post_init__(self) -> None:

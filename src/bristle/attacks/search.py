@@ -34,17 +34,17 @@ STARTS = (
 )
 LIES: tuple[Liars, ...] = (
     LaidOn(part=0.7, against=2.0),
-    Partisans(past=1.0),
+    Partisans(noise=0.7),
+    PoisonedScatter(along="pairs", times=1e4),
+    LaidOn(part=0.3, against=2.0),
     StatementEdge(size=4.0),
     LaidOn(part=1.0, against=1.0),
     StatementEdge(size=-4.0),
-    PoisonedScatter(along="pairs", times=100.0),
     PermutedLabels(order="nearest"),
     StatementEdge(size=4.0, about="all"),
     FalseCounts(size=6.0, claimed=1.0),
-    LaidOn(part=0.5, against=4.0),
-    PoisonedScatter(size=4.0),
-    Partisans(past=3.0, noise=0.7),
+    LaidOn(part=0.7, against=4.0),
+    PoisonedScatter(size=4.0, along="pairs", times=1e4),
 )
 """Lies in statements that the search starts from."""
 
