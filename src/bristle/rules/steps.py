@@ -282,6 +282,8 @@ def chain(*parts: Step | Rule) -> Rule:
     *steps, rule = parts or (None,)
     if not isinstance(rule, Rule) or not all(isinstance(step, Step) for step in steps):
         raise ValueError("chain takes steps and then one rule, e.g. chain(NearestNeighbourMixing(f=4), Krum(f=4))")
+    if type(rule).__call__ is not Rule.__call__:
+        raise ValueError(f"{type(rule).__name__} overrides __call__, which a chain does not use: override decide")
     return Chain(tuple(step for step in steps if isinstance(step, Step)), rule)
 
 

@@ -165,6 +165,10 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "all its peers must act in every iteration, and no message be lost or late"
     if scenario.user_shift:
         return "its users must not differ"
+    if type(scenario.rule).__call__ is not Rule.__call__:
+        return f"its rule must not override __call__, as {type(scenario.rule).__name__} does"
+    if scenario.rule.initial_state(np.zeros((1, 2, 1), dtype=np.float32)) is not None:
+        return "its rule must not remember anything from call to call"
     if scenario.rule.uses_claims:
         return "its rule must not heed claims"
     if not scenario.sharing.plain:
