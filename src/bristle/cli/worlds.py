@@ -90,7 +90,7 @@ def tune(
         show(search, out=out, name=file.stem, json=json)
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     """Who runs the worlds of a reproduction."""
 
     local = "local"
@@ -107,7 +107,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds: 0, 1, ...", show_default="3")] = None,
     out: Annotated[Path, typer.Option(help="The folder for rows, pictures and report.")] = Path("reproduction"),
-    engine: Annotated[Engine, typer.Option(help="Processes on this machine, or Ray.")] = Engine.local,
+    engine: Annotated[EngineName, typer.Option(help="Processes on this machine, or Ray.")] = EngineName.local,
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="a Ray of its own")
     ] = None,
@@ -137,7 +137,7 @@ def reproduce(
     if list_:
         list_figures(wanted)
         return
-    if address is not None and engine is not Engine.ray:
+    if address is not None and engine is not EngineName.ray:
         raise ValueError(f"--address {address} is of a Ray cluster: add --engine ray")
     with interruptible(f"finished runs are in {out}, and the same command goes on from there"):
         show(wanted, out, engine=engine.value, address=address, json_file=json)

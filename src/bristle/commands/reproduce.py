@@ -16,8 +16,7 @@ from rich.table import Table
 
 from bristle.commands.progress import terminal
 from bristle.paper import RunTask, Wanted, entries, tasks
-from bristle.paper.reproduce import Progress as Told
-from bristle.paper.reproduce import Reproduction, reproduce, write_rows
+from bristle.paper.reproduce import Reproduction, ReproductionProgress, reproduce, write_rows
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -78,7 +77,7 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
 
 
 @contextmanager
-def _progress() -> Iterator[Told]:
+def _progress() -> Iterator[ReproductionProgress]:
     """Yield what is told how far all workers are: a bar in a terminal, elsewhere a line every few seconds."""
     console = terminal(stderr=True)
     bar = Progress(
@@ -95,7 +94,7 @@ def _progress() -> Iterator[Told]:
     state = _State(bar, work, console)
 
     with bar:
-        yield Told(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
+        yield ReproductionProgress(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
 
 
 class _State:

@@ -131,7 +131,7 @@ class RunTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class WorldPanel:
     """One picture of a figure.
 
     Parameters
@@ -168,9 +168,9 @@ class Figure:
     ----------
     name, title, text : str
         What it is called, what it shows, and what a reader should know.
-    panels : tuple of Panel
+    panels : tuple of WorldPanel
         Worlds in which rules are compared.
-    full_panels : tuple of Panel
+    full_panels : tuple of WorldPanel
         More of them, for the full set.
     only : tuple of str
         The contenders that are run unless the full set is wanted or rules are named; empty: all of the paper's.
@@ -185,8 +185,8 @@ class Figure:
     name: str
     title: str
     text: str
-    panels: tuple[Panel, ...] = ()
-    full_panels: tuple[Panel, ...] = ()
+    panels: tuple[WorldPanel, ...] = ()
+    full_panels: tuple[WorldPanel, ...] = ()
     only: tuple[str, ...] = ()
     measures: Literal["worlds", "speed", "traffic", "distances", "curves"] = "worlds"
     when: Literal["always", "full", "named"] = "always"

@@ -96,7 +96,7 @@ def contender(name: str) -> Contender:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class ReproductionProgress:
     """Whom to tell: `begin(tasks, finished)`, `tick(task, iteration)`, `done(task)`; features come before."""
 
     features: Callable[[int, int], None] | None = None
@@ -112,7 +112,7 @@ def reproduce(
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     processes: int | None = None,
-    progress: Progress | None = None,
+    progress: ReproductionProgress | None = None,
 ) -> Reproduction:
     """Run what is wanted and not yet in `out`, and return all of it.
 
@@ -126,10 +126,10 @@ def reproduce(
         The folder.
     engine, address, processes
         Processes on this machine, or Ray at an address.
-    progress : Progress
+    progress : ReproductionProgress
         Whom to tell how far it is.
     """
-    progress = progress or Progress()
+    progress = progress or ReproductionProgress()
     backbone = bundled()
     made_with = versions(release=bristle.__version__, backbone=backbone.digest) | _own_sources(wanted)
     store = Store(out / "runs", made_with)
@@ -162,7 +162,12 @@ def _data(size: Size, backbone: Backbone, progress: Callable[[int, int], None] |
 
 
 def _run(
-    engine: Engine, tasks: list[RunTask], first: int, store: Store, results: dict[str, list[Row]], progress: Progress
+    engine: Engine,
+    tasks: list[RunTask],
+    first: int,
+    store: Store,
+    results: dict[str, list[Row]],
+    progress: ReproductionProgress,
 ) -> None:
     def done(number: int, result: str) -> None:
         text = tasks[number].text

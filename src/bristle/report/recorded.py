@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.report.from_rows import SETTING, Setting, check_row, told_apart
+from bristle.report.from_rows import SETTING, RunSetting, check_row, told_apart
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot, read_snapshot, room_for
 from bristle.report.style import REFERENCES
 from bristle.rules.decision import Reason
@@ -25,12 +25,12 @@ def recorded_runs(rows: Iterable[Row]) -> list[Snapshot]:
     A row may hold a `snapshot`, as `simulate --decisions` and `demo` write it in the last; of other runs there is the
     accuracy alone. Local-only and the oracle are no runs of their own where there are others: they are drawn beside.
     """
-    runs: dict[tuple[str, Setting, str, int], list[Row]] = {}
+    runs: dict[tuple[str, RunSetting, str, int], list[Row]] = {}
     checked = list(rows)
     for row in checked:
         check_row(row)
     for row in told_apart(checked, alike=SETTING):
-        setting = Setting(tuple(row.get(column) for column in SETTING))
+        setting = RunSetting(tuple(row.get(column) for column in SETTING))
         key = (str(row.get("figure") or "results"), setting, row["rule"], int(row.get("seed") or 0))
         runs.setdefault(key, []).append(row)
     if not runs:
@@ -42,7 +42,7 @@ def recorded_runs(rows: Iterable[Row]) -> list[Snapshot]:
 
 
 def _run(
-    key: tuple[str, Setting, str, int], rows: list[Row], beside: Mapping[tuple[str, Setting, str, int], list[Row]]
+    key: tuple[str, RunSetting, str, int], rows: list[Row], beside: Mapping[tuple[str, RunSetting, str, int], list[Row]]
 ) -> Snapshot:
     figure, setting, rule, seed = key
     rows = sorted(rows, key=lambda row: row["iteration"])

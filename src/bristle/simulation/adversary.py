@@ -23,7 +23,7 @@ from bristle.simulation.topology import Booleans, Integers
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class IterationScene:
     """An iteration, before anybody acts.
 
     Parameters
@@ -91,7 +91,7 @@ class Adversary:
         self._claims: Array | None = None
         self._before: Array | None = None
 
-    def claims(self, scene: Scene, rows: Integers | None, benign: Array) -> Array:
+    def claims(self, scene: IterationScene, rows: Integers | None, benign: Array) -> Array:
         """Return what the senders of an inbox claim [B, M + K', C]; `benign` [N, C] is what benign peers do.
 
         To be asked after `inbox`: attackers may claim something else to each victim.
@@ -120,7 +120,7 @@ class Adversary:
         """How many heads the attackers make for one victim alone."""
         return self._count if self._per_victim else 0
 
-    def meet(self, scene: Scene) -> None:
+    def meet(self, scene: IterationScene) -> None:
         """Begin an iteration: make what is the same for all victims."""
         self._before = self._sent
         if self._count and not self._per_victim:
@@ -130,7 +130,7 @@ class Adversary:
             self._shared = self._sent = self._send(view)
             self._claims = self._attack.claims(view.seen_by(self._attack.knows))
 
-    def inbox(self, scene: Scene, rows: Integers | None) -> tuple[Pool, Array | None]:
+    def inbox(self, scene: IterationScene, rows: Integers | None) -> tuple[Pool, Array | None]:
         """Return what some of the benign peers receive (None: all), and the mask that goes with it."""
         index, like = rows_of(scene.arrived.index, rows), scene.heads
         mask = scene.mask()
@@ -169,7 +169,7 @@ class Adversary:
             ).head
         self._update = moved - after.previous
 
-    def train(self, scene: Scene) -> None:
+    def train(self, scene: IterationScene) -> None:
         """Let the attackers train."""
         if self._count and self._attack.trains:
             held, scenario = self._hold, self._scenario
@@ -183,7 +183,7 @@ class Adversary:
                 settings=scenario.training,
             )
 
-    def _against(self, scene: Scene, rows: Integers | None) -> Array:
+    def _against(self, scene: IterationScene, rows: Integers | None) -> Array:
         """Return what the attackers send to each of some victims [B, K, C, D], and remember it."""
         victims = np.arange(self._scenario.peers) if rows is None else rows
         own = self._own_heads()

@@ -54,7 +54,7 @@ _LONGEST = 200
 """Characters of a wrong value that are shown."""
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A table of the file: unknown keys are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -80,7 +80,7 @@ class Named(BaseModel):
         return key not in cls.model_fields or key in cls.of_one_name
 
 
-class WorldSection(Section):
+class WorldSection(ConfigSection):
     """Who there is, and for how long."""
 
     figure: str = ""
@@ -99,7 +99,7 @@ class WorldSection(Section):
     evaluate_peers: int | None = Field(default=None, ge=1)
 
 
-class DataSection(Section):
+class DataSection(ConfigSection):
     """Samples, and what makes features of them."""
 
     dataset: str = "mnist"
@@ -140,7 +140,7 @@ class TopologySection(Named):
     attackers: Literal["heard-by-all", "in-graph"] = "heard-by-all"
 
 
-class AsynchronySection(Section):
+class AsynchronySection(ConfigSection):
     """Who acts when, and what becomes of messages."""
 
     slow: float = 0.0
@@ -154,7 +154,7 @@ class AsynchronySection(Section):
     delay: list[int] = Field(default_factory=lambda: [0, 0])
 
 
-class TrainingSection(Section):
+class TrainingSection(ConfigSection):
     """How heads are trained."""
 
     learning_rate: float = 1e-3
@@ -165,7 +165,7 @@ class TrainingSection(Section):
     batch: int = 5
 
 
-class SimulationConfig(Section):
+class SimulationConfig(ConfigSection):
     """All of it. Everything has a default: an empty file is the paper's world without attackers."""
 
     world: WorldSection = Field(default_factory=WorldSection)

@@ -17,7 +17,7 @@ from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.step import StepState, step
 from bristle.rules import Decision
-from bristle.simulation.adversary import Adversary, Scene
+from bristle.simulation.adversary import Adversary, IterationScene
 from bristle.simulation.indexing import SPARSE, joined, rows_of
 from bristle.simulation.mailbox import Mailbox, Schedule
 from bristle.simulation.neighbourhood import Neighbourhoods
@@ -128,7 +128,7 @@ class World:
         mailbox.absent(present, iteration)
         arrived = mailbox.arrived(around.peers, present, iteration)
         theirs = around.attackers
-        scene = Scene(
+        scene = IterationScene(
             iteration=iteration,
             heads=self.heads,
             pool=mailbox.heads,
@@ -161,7 +161,7 @@ class World:
         """Accuracy of each benign peer on the whole test set [peers]."""
         return accuracy_on(self.heads, self.data.test, self.data.test_labels)
 
-    def _chunks(self, scene: Scene, receivers: Integers) -> Iterator[Integers]:
+    def _chunks(self, scene: IterationScene, receivers: Integers) -> Iterator[Integers]:
         models = scene.arrived.index.shape[1] + scene.attackers.shape[1]
         size = self.scenario.receivers_at_once
         if size is None:
@@ -173,7 +173,7 @@ class World:
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]
 
-    def _step(self, scene: Scene, receivers: Integers) -> tuple[StepState, Decision]:
+    def _step(self, scene: IterationScene, receivers: Integers) -> tuple[StepState, Decision]:
         scenario, iteration = self.scenario, scene.iteration
         rows = None if len(receivers) == scenario.peers else receivers
         received, mask = self.adversary.inbox(scene, rows)

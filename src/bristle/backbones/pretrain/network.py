@@ -74,7 +74,7 @@ class ImageKind:
         )
 
 
-class Network(nn.Module):
+class PaperNetwork(nn.Module):
     """conv 5x5 - LeakyReLU - maxpool 2 - conv 5x5 (50) - LeakyReLU - maxpool 2 - linear without bias.
 
     The network of J. Verbraeken, M. de Vos and J. Pouwelse, *Bristle: Decentralized Federated Learning in
@@ -127,7 +127,7 @@ def channels_first(x: Tensor) -> Tensor:
     return images.to(torch.float32)
 
 
-def to_onnx(network: Network, *, scale: float, metadata: Mapping[str, str]) -> bytes:
+def to_onnx(network: PaperNetwork, *, scale: float, metadata: Mapping[str, str]) -> bytes:
     """Write everything but the last layer as ONNX: images as they are stored in, features out.
 
     LeakyReLU and max-pooling commute with a positive factor, so `scale` times the features comes from
@@ -154,7 +154,7 @@ def to_onnx(network: Network, *, scale: float, metadata: Mapping[str, str]) -> b
         *_block("second", "first.out", "second.out"),
         onnx_file.node("Flatten", ["second.out"], ["features"], axis=1),
     ]
-    content = onnx_file.Extension(
+    content = onnx_file.GraphPart(
         nodes=nodes,
         initializers=[onnx_file.tensor(name, array) for name, array in weights.items()],
         outputs=[onnx_file.value("features", "float32", ["batch", kind.features])],

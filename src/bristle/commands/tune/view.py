@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bristle._core.files import write_atomically
 from bristle.commands.progress import terminal
-from bristle.commands.tune import Progress as Told
-from bristle.commands.tune import Search, Trial, Tuned, best_of, row_of, tune
+from bristle.commands.tune import Search, Trial, Tuned, TuningProgress, best_of, row_of, tune
 from bristle.commands.tune.space import spelled_out, values_of
 from bristle.simulation.config import toml_of
 
@@ -67,7 +66,7 @@ def _said(search: Search, tuned: Tuned) -> Iterator[str]:
 
 
 @contextmanager
-def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[Told]:
+def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[TuningProgress]:
     """Yield whom the search tells how far it is; all finished trials are handed to `keep` at each one's end."""
     console = terminal(stderr=True)
     bar = Progress(
@@ -81,7 +80,7 @@ def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[T
     )
     with bar:
         view = _View(search, bar, console, keep)
-        yield Told(begin=view.begin, iteration=view.iteration, trial=view.trial)
+        yield TuningProgress(begin=view.begin, iteration=view.iteration, trial=view.trial)
 
 
 class _View:

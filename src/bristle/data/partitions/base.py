@@ -115,7 +115,7 @@ def _cell(train: int, held_out: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SampleSource:
     """The samples to be shared out: their labels, the names of the classes, users where known."""
 
     labels: Indices
@@ -124,7 +124,7 @@ class Source:
     name: str
 
     @classmethod
-    def of(cls, data: Dataset | npt.ArrayLike) -> "Source":
+    def of(cls, data: Dataset | npt.ArrayLike) -> "SampleSource":
         """Take the training samples of a dataset, or bare labels."""
         if isinstance(data, Dataset):
             return cls(data.y_train, data.classes, data.user, data.name)
@@ -173,7 +173,7 @@ class Partitioner(ABC):
         seed
             The same seed gives the same partition.
         """
-        source = Source.of(data)
+        source = SampleSource.of(data)
         number = self.count_peers(source, peers)
         if number < 1:
             raise ValueError(f"peers={number}: give at least one peer")
@@ -188,7 +188,7 @@ class Partitioner(ABC):
             )
         return Partition(train, held_out, source.labels, source.classes, reused)
 
-    def count_peers(self, source: Source, peers: int | None) -> int:
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
         """Check the number of peers against the data, or find it."""
         if peers is None:
             raise ValueError(f"{type(self).__name__} needs a number of peers, e.g. peers=10")
@@ -199,7 +199,7 @@ class Partitioner(ABC):
         return False
 
     @abstractmethod
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
         """Say how many samples each peer gets, from which pools."""
 
 

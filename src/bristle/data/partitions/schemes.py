@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.data.partitions.allocation import Cells, Indices, Pools, spread
-from bristle.data.partitions.base import Partitioner, ReusingPartitioner, Source, hold_out_of
+from bristle.data.partitions.base import Partitioner, ReusingPartitioner, SampleSource, hold_out_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +20,10 @@ class ByClass(ReusingPartitioner):
     """
 
     @abstractmethod
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
         """Peers and classes, as pairs ordered by peer and class."""
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
         """Say how many samples each peer gets, from which pools."""
         peer, held_class = self.holdings(source, peers)
         pools = source.class_pools()
@@ -40,7 +40,7 @@ class ByClass(ReusingPartitioner):
 class IID(ByClass):
     """Every peer has every class."""
 
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
         """Peers and classes, as pairs ordered by peer and class."""
         present = np.unique(source.labels)
         return np.repeat(np.arange(peers), len(present)), np.tile(present, peers)
@@ -58,7 +58,7 @@ class Consecutive(ByClass):
 
     classes_per_peer: int = 4
 
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
         """Peers and classes, as pairs ordered by peer and class."""
         k, count = self.classes_per_peer, len(source.classes)
         if not 1 <= k <= count:
@@ -79,13 +79,13 @@ class Classes(ByClass):
 
     lists: Sequence[Sequence[int | str]]
 
-    def count_peers(self, source: Source, peers: int | None) -> int:
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
         """As many as there are lists."""
         if peers is not None and peers != len(self.lists):
             raise ValueError(f"peers={peers}, but there are {len(self.lists)} class lists: give one list per peer")
         return len(self.lists)
 
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
         """Peers and classes, as pairs ordered by peer and class."""
         numbers = {name: number for number, name in enumerate(source.classes)}
         rows = [sorted({self._number(entry, peer, numbers) for entry in row}) for peer, row in enumerate(self.lists)]
@@ -148,7 +148,7 @@ class Shards(ReusingPartitioner):
         if self.shard_size is not None and self.shard_size < 1:
             raise ValueError(f"shard_size={self.shard_size}: give at least 1, or None to use everything")
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
         """Say how many samples each peer gets, from which pools."""
         count, classes = len(source.labels), len(source.classes)
         needed = peers * self.shards_per_peer
@@ -209,7 +209,7 @@ class Dirichlet(ReusingPartitioner):
         if not 0 < self.alpha < np.inf:
             raise ValueError(f"alpha={self.alpha}: give a positive number, e.g. 0.5")
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
         """Say how many samples each peer gets, from which pools."""
         pools = source.class_pools()
         sizes = pools.sizes()
@@ -249,7 +249,7 @@ class Natural(Partitioner):
     peer keeps.
     """
 
-    def count_peers(self, source: Source, peers: int | None) -> int:
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
         """As many as there are users, unless fewer are asked for."""
         if source.user is None:
             raise ValueError(
@@ -260,7 +260,7 @@ class Natural(Partitioner):
             raise ValueError(f"{source.name}: peers={peers}, but there are {users} users: ask for at most {users}")
         return users if peers is None else peers
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
         """Say how many samples each peer gets, from which pools."""
         classes = len(source.classes)
         names, user = np.unique(np.asarray(source.user), return_inverse=True)
