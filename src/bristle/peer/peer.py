@@ -134,6 +134,7 @@ class Peer:
         )
         self._rhythm = Rhythm(pace)
         self._runs: set[asyncio.Event] = set()
+        self._alone = False
         self._work: asyncio.Future[tuple[Iteration, Decision]] | None = None
         self._state: PeerState | None = None
         self._overlay: Overlay | None = None
@@ -299,9 +300,17 @@ class Peer:
         if held_back is None:
             self._publication.publish(network, state, iteration=record.iteration)
         self._rhythm.trouble, self._rhythm.held_back = None, held_back
+        self._log_if_alone(state)
         log_turn(record, held_back)
         if self.on_iteration is not None:
             self.on_iteration(Turn(record, decision, tuple(one.sender for one in taken), held_back is None))
+
+    def _log_if_alone(self, state: PeerState) -> None:
+        """Warn when the rule can test nothing that is received; once, until it can."""
+        alone = state.learns_alone()
+        if alone is not None and not self._alone:
+            LOG.warning("learns alone", extra={"details": {"why": alone}})
+        self._alone = alone is not None
 
     async def _finish(self) -> None:
         if self._work is not None:

@@ -27,7 +27,7 @@ from bristle.peer.sharing import Sharing
 from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import StoreError
-from bristle.rules import Decision, Rule
+from bristle.rules import Decision, Rule, learns_alone
 from bristle.wire.group import Group
 from bristle.wire.sizes import Encoding
 
@@ -197,6 +197,11 @@ class PeerState:
             self.last, self.decided = record, record if record.heard else self.decided
             self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
         return record, decision
+
+    def learns_alone(self) -> str | None:
+        """Return why the rule can test no received head, as a sentence; None if it can."""
+        counts = np.bincount(self.learner.samples.evaluation.labels, minlength=len(self.group.classes))
+        return learns_alone(self.learner.rule, counts)
 
     def probabilities(self, features: Floats) -> Floats:
         """Return softmax(W x): how likely each class is [n, C]."""
