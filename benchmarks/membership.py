@@ -32,7 +32,7 @@ from bristle._core import keyed_uniforms
 from bristle.commands.demo import digits
 from bristle.learning.optimiser import HeadState
 from bristle.learning.training import mean_shift, train_step
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.simulation import FeatureData, Scenario, World
 from sections import replace_section
 

@@ -11,7 +11,7 @@ import pytest
 import bristle
 from bristle import attacks, rules, simulate
 from bristle.commands.demo import Demo
-from bristle.commands.peer_options import PeerOptions
+from bristle.commands.peer import PeerOptions
 from bristle.data import load, partitions
 from bristle.paper.reproduce import contender
 from bristle.rules.registry import RULES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,21 @@ import typer
 
 from bristle.cli.shared import INTERRUPTED, LOOPBACK, Dashboard, DashboardAt, interruptible, page_at
 from bristle.commands.jsonl import write_rows
-from bristle.commands.peer_choices import HeadEncoding, LogFormat
+
+
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class HeadEncoding(StrEnum):
+    """How the numbers of a head are sent."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
 
 
 def demo(
@@ -132,21 +147,16 @@ def peer(
 
     Another: bristle peer --application digits --folder two --data mnist --classes 3,4,5,6,7,8,9 --known HOST:7700
     """
-    from bristle.commands.peer import log_to_stderr, run_peer  # noqa: PLC0415
-    from bristle.commands.peer_options import PeerOptions  # noqa: PLC0415
+    given = dict(locals())
+    from bristle.commands.peer import PeerOptions, log_to_stderr, run_peer  # noqa: PLC0415
 
-    options = PeerOptions(
-        application=application, folder=folder, data=data, classes=classes, group_classes=group_classes,
-        samples=samples, backbone=backbone, listen=listen, known=tuple(known or ()), beacon=beacon,
-        secret_file=secret_file, members_file=members_file, rule=rule, encoding=encoding.value, share_clip=share_clip,
-        share_noise=share_noise, interval=interval,
-        only_on_power=only_on_power, hours=hours, max_bytes_per_hour=max_bytes_per_hour,
-        max_bytes_per_day=max_bytes_per_day, cpu_share=cpu_share, http=http, iterations=iterations,
-        test_every=test_every, seed=seed, json=json, page=page_at(dashboard, dashboard_at),
-    )  # fmt: skip
-    log_to_stderr(log_format)
+    for name in ("dashboard", "dashboard_at", "log_format"):
+        del given[name]
+    # All other options have the same names there.
+    given |= {"known": tuple(known or ()), "encoding": encoding.value, "page": page_at(dashboard, dashboard_at)}
+    log_to_stderr(as_json=log_format is LogFormat.JSON)
     with interruptible(f"the same command goes on from {folder}"):
-        finished = run_peer(options)
+        finished = run_peer(PeerOptions(**given))
     if not finished:
         raise typer.Exit(INTERRUPTED)
 

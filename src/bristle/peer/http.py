@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -21,10 +21,12 @@ import numpy.typing as npt
 from aiohttp import web
 
 from bristle._core.files import write_atomically
-from bristle.peer.peer import Peer
 from bristle.peer.status import Status
 from bristle.peer.store import KEPT_DECISIONS
 from bristle.peer.store_files import ENDPOINT, TOKEN, TryAgainError
+
+if TYPE_CHECKING:
+    from bristle.peer.peer import Peer  # It loads the network, which a live page of a simulation does without.
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -19,18 +19,17 @@ from bristle.p2p.overlay import Overlay
 from bristle.peer.learner import Message, default_rule
 from bristle.peer.pace import Pace, Rhythm, Traffic
 from bristle.peer.record import LOG, Iteration, Turn, log_turn
-from bristle.peer.sharing import Sharing
 from bristle.peer.state import (
     WORKER,
     Floats,
     Integers,
     PeerState,
-    Publication,
     checked_classes,
     checked_test,
     status_of,
 )
 from bristle.peer.status import Status
+from bristle.peer.step import Sharing
 from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, TryAgainError, make_private
 from bristle.rules import Decision, Rule
 from bristle.wire.group import Group
@@ -121,7 +120,7 @@ class Peer:
         self.classes = checked_classes(classes)
         self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
         self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
-        self._publication = Publication(Sharing(clip=share_clip, noise=share_noise), encoding, compress)
+        self._sharing, self._encoding, self._compress = Sharing(clip=share_clip, noise=share_noise), encoding, compress
         self._rule, self._training, self._kappa, self._seed = rule or default_rule(), training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
         self._group = Group(
@@ -296,9 +295,15 @@ class Peer:
         except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
             self._rhythm.hold(f"cannot keep what it learns: {error}")
             return
-        held_back = self._traffic.held_back(self._group.shape, self._publication.encoding)
+        held_back = self._traffic.held_back(self._group.shape, self._encoding)
         if held_back is None:
-            self._publication.publish(network, state, iteration=record.iteration)
+            network.share(
+                self._sharing.of_live_head(state.learner.head),
+                iteration=record.iteration,
+                claims=state.learner.claims,
+                encoding=self._encoding,
+                compress=self._compress,
+            )
         self._rhythm.trouble, self._rhythm.held_back = None, held_back
         self._log_if_alone(state)
         log_turn(record, held_back)

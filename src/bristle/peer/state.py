@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,11 @@ from bristle.p2p.overlay import Overlay
 from bristle.peer.learner import Draws, Learner, Message
 from bristle.peer.pace import Traffic
 from bristle.peer.record import Iteration, heard_of
-from bristle.peer.sharing import Sharing
 from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule, learns_alone
 from bristle.wire.group import Group
-from bristle.wire.sizes import Encoding
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -279,22 +276,3 @@ def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: 
         ),
         waiting=waiting,
     )
-
-
-@dataclass(frozen=True)
-class Publication:
-    """How heads are shared: what of them, how numbers are written, and whether compressed."""
-
-    sharing: Sharing
-    encoding: Encoding
-    compress: bool
-
-    def publish(self, network: Overlay, state: PeerState, *, iteration: int) -> None:
-        """Share the head as it is after an iteration."""
-        network.share(
-            self.sharing.of_live_head(state.learner.head),
-            iteration=iteration,
-            claims=state.learner.claims,
-            encoding=self.encoding,
-            compress=self.compress,
-        )

@@ -13,7 +13,7 @@ from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset
 from bristle.data.partitions import Partitioner
 from bristle.learning import TrainingSettings
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.rules import Rule, chain
 from bristle.simulation import (
     All,

@@ -11,7 +11,7 @@ from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
 from bristle.learning import HeadState, TrainingSettings
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.rules import Bristle, Rule
 from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.topology import All, Topology

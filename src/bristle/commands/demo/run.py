@@ -14,8 +14,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Command, Event, Failed, Finished, Listening, Met, PeerIteration
-from bristle.commands.demo.worker import relay, work
+from bristle.commands.demo.worker import Command, Event, Failed, Finished, Listening, Met, PeerIteration, relay, work
 
 STOPPING = 10.0
 """Seconds that a process has to stop by itself."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.commands.demo import FIGURE, ROW_EVERY, Demo, Row
-from bristle.commands.demo.events import Connected, Finished, PeerIteration
+from bristle.commands.demo.worker import Connected, Finished, PeerIteration
 from bristle.peer.record import Heard
 
 RECENT = 5

@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,19 +20,87 @@ from bristle import Peer, attacks, rules
 from bristle._core import keyed_uniforms, to_numpy
 from bristle.attacks import Attack, Knowledge, View
 from bristle.commands.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
-from bristle.commands.demo.events import Address, Command, Connected, Failed, Finished, Listening, Met, PeerIteration
 from bristle.commands.demo.relay import Relay
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.learning.training import train_step
 from bristle.p2p import Limits, Overlay
 from bristle.peer.pace import Pace
-from bristle.peer.record import Turn
+from bristle.peer.record import Heard, Turn
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import IDENTITY, STORE, make_private
 from bristle.simulation.population import Population, populate
 from bristle.wire import Group, Identity
+from bristle.wire.messages import Address
 from bristle.wire.sizes import Encoding
+
+
+@dataclass(frozen=True)
+class Listening:
+    """The first peer, or the relay, is there: whom each member is told of."""
+
+    known: Mapping[int, tuple[Address, ...]]
+
+
+@dataclass(frozen=True)
+class Met:
+    """All members of a process have found the others, or as many as they could: neighbours of each, and attackers."""
+
+    neighbours: Mapping[int, int]
+    addresses: Mapping[int, Address]
+    key_ids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Connected:
+    """What a benign peer has received and refused since the start, and the key ids of its neighbours."""
+
+    bytes_in: int
+    refused: Mapping[str, int]
+    neighbours: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PeerIteration:
+    """One iteration of a benign peer; weights [heard, classes] are the share of each row that came from each."""
+
+    peer: int
+    iteration: int
+    at: float
+    accuracy: float | None
+    heard: tuple[Heard, ...]
+    bytes_out: int | None
+    weights: npt.NDArray[np.float32] | None = None
+    connected: Connected | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A benign peer has done all its iterations."""
+
+    peer: int
+    bytes_out: int
+    bytes_in: int
+    retransmissions: int
+    heads_in: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A process could not go on."""
+
+    why: str
+
+
+Event = Listening | Met | PeerIteration | Finished | Failed
+
+
+class Command(StrEnum):
+    """What a process is told, besides where others listen."""
+
+    GO = "go"
+    STOP = "stop"
+
 
 _BATCHES, _CRAFT = 0, 2
 _STREAMS = 3
