@@ -3,8 +3,7 @@ from io import StringIO
 from rich.console import Console
 
 from bristle.backbones.pretrain.training import Epoch, EpochProgress
-from bristle.commands.pretrain import pretraining_progress
-from bristle.commands.progress import patient_bar
+from bristle.commands.progress import patient_bar, pretraining_progress
 
 
 def screen(*, terminal: bool) -> tuple[Console, StringIO]:

@@ -189,7 +189,7 @@ def pretrain(
     """
     from bristle.backbones.pretrain import About, Recipe  # noqa: PLC0415
     from bristle.backbones.pretrain import pretrain as make_backbone  # noqa: PLC0415
-    from bristle.commands.pretrain import pretraining_progress  # noqa: PLC0415
+    from bristle.commands.progress import pretraining_progress  # noqa: PLC0415
     from bristle.data import load  # noqa: PLC0415
     from bristle.data.images import Channels  # noqa: PLC0415
 
