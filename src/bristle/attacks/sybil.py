@@ -57,6 +57,21 @@ class Sybil(Attack):
         return True
 
     @property
+    def equivocates(self) -> bool:
+        """Whether the inner attack does."""
+        return self.inner.equivocates
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether the inner attack does."""
+        return self.inner.broadcasts
+
+    @property
+    def feature_count(self) -> int | None:
+        """What the inner attack needs."""
+        return self.inner.feature_count
+
+    @property
     def flips_labels(self) -> bool:
         """Whether the inner attack does."""
         return self.inner.flips_labels

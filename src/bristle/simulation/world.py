@@ -85,13 +85,15 @@ class World:
         self.head_shape = (classes, int(data.train.shape[1]))
         begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
         self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
-        self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
-        self._claims: Array | None = None
+        benign: Array | None = None
         if scenario.rule.uses_claims:
             claims = self.population.claims(classes, scenario.rule)
             claims[: peers - round(scenario.claiming * peers)] = False
-            self._claims = from_numpy(claims, like=data.train)
+            benign = from_numpy(claims, like=data.train)
+        self.adversary = Adversary(
+            scenario, self.population, like=data.train, head_shape=self.head_shape, claims=benign
+        )
         self._neighbourhoods = Neighbourhoods(scenario)
         self._neighbourhoods.at(1)  # says whether the graph can be
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
@@ -193,7 +195,7 @@ class World:
             samples=samples,
             evaluation=evaluation,
             mask=mask,
-            claims=None if self._claims is None else self.adversary.claims(scene, rows, self._claims),
+            claims=self.adversary.claims(scene, rows),
             batch_draws=self._draws(Stream.BATCHES, receivers, iteration, int(samples.labels.shape[-1])),
             model_draws=self._draws(Stream.MODELS, receivers, iteration, models) if scenario.rule.stochastic else None,
             senders=from_numpy(rows_of(scene.senders, rows), like=self.heads),

@@ -130,6 +130,8 @@ def _check_attack(name: str) -> None:
     attack, possible = attacks.create(name), [each for each in attacks.names() if _goes_over_a_network(each)]
     if attack.knows == Knowledge.EVERYTHING:
         why = "knows what no peer sends, such as a victim's gradient, and sends each victim something else"
+    elif attack.equivocates:
+        why = "sends each victim something else"
     elif not attack.finite:
         why = "sends numbers that the wire format has no way to carry"
     else:
@@ -141,7 +143,7 @@ def _check_attack(name: str) -> None:
 
 def _goes_over_a_network(name: str) -> bool:
     attack = attacks.create(name)
-    return attack.finite and attack.knows != Knowledge.EVERYTHING
+    return attack.finite and not attack.equivocates and attack.knows != Knowledge.EVERYTHING
 
 
 @lru_cache(maxsize=1)

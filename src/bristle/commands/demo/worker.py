@@ -151,6 +151,7 @@ class Attackers:
         head = np.zeros((len(self.numbers), *group.shape), dtype=np.float32)
         self._trained = HeadState.zeros(head.shape, like=head)
         self._honest: dict[bytes, npt.NDArray[np.float32]] = {}
+        self._claimed: dict[bytes, npt.NDArray[np.bool]] = {}
         self._sent: npt.NDArray[np.float32] | None = None
 
     async def start(self, known: Sequence[Sequence[Address]]) -> None:
@@ -184,15 +185,24 @@ class Attackers:
             for received in overlay.take():
                 if received.sender not in self.key_ids:
                     self._honest[received.sender] = received.head
+                    if received.claims is not None:
+                        self._claimed[received.sender] = received.claims
         if self._attack.trains:
             self._train()
         inbox = None
         if self._attack.knows == Knowledge.INBOX:
             inbox = np.stack([*self._honest.values()]) if self._honest else np.zeros_like(self._trained.head[:0])
-        view = View(own=self._trained.head, iteration=self.iteration, total=self._total, inbox=inbox, sent=self._sent)
+        view = View(
+            own=self._trained.head,
+            iteration=self.iteration,
+            total=self._total,
+            inbox=inbox,
+            sent=self._sent,
+            claims=np.stack([*self._claimed.values()]) if self._claimed else None,
+        )
         heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(_CRAFT, view.own[0].size))
         self._sent = heads
-        return heads, self._attack.claims(view.seen_by(self._attack.knows))
+        return heads, self._attack.claimed(view)
 
     def _train(self) -> None:
         samples = self._samples
