@@ -51,7 +51,7 @@ class ByteBudget:
             self._spent = {when: spent for when, spent in self._spent.items() if when >= oldest}
 
     def allows(self, count: int) -> bool:
-        """Tell whether `count` bytes more may be sent now."""
+        """Return whether `count` bytes more may be sent now."""
         return all(
             cap is None or self._since(seconds) + count <= cap
             for cap, seconds in ((self.per_hour, HOUR), (self.per_day, DAY))

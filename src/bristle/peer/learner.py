@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from bristle._core import keyed_uniforms
 from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
+from bristle.p2p.inbox import ReceivedHead
 from bristle.peer.step import StepState, step
 from bristle.rules import BristlePlus, Decision, Rule, stack
 
@@ -43,28 +43,6 @@ class Draws:
         drawn = keyed_uniforms(self.seed, np.array([self.number]), STREAMS * iteration + stream, size)
         uniforms: Floats = drawn[0].astype(np.float32)
         return uniforms
-
-
-@dataclass(frozen=True, eq=False)
-class Message:
-    """A head from somebody else.
-
-    Parameters
-    ----------
-    sender : bytes
-        The key id of who signed it.
-    iteration : int
-        The sender's iteration.
-    head : array [C, D]
-        The head.
-    claims : boolean array [C], optional
-        The classes that the sender says it trains and tests itself.
-    """
-
-    sender: bytes
-    iteration: int
-    head: npt.NDArray[Any]
-    claims: Booleans | None = None
 
 
 class Learner:
@@ -117,7 +95,7 @@ class Learner:
         claimed: Booleans = self.samples.trained & self.samples.familiar
         return claimed
 
-    def iterate(self, messages: Sequence[Message], *, total: int | None = None) -> Decision:
+    def iterate(self, messages: Sequence[ReceivedHead], *, total: int | None = None) -> Decision:
         """Integrate what was received, train one mini-batch, and return what was decided about every message.
 
         A rule that tests received heads keeps the own one until there is a class to test; training goes on meanwhile.
@@ -144,7 +122,7 @@ class Learner:
         self.iteration = iteration
         return decision.with_refusals(refusals)
 
-    def _claims_of(self, messages: Sequence[Message]) -> Booleans:
+    def _claims_of(self, messages: Sequence[ReceivedHead]) -> Booleans:
         nothing = np.zeros(self.samples.classes, dtype=np.bool)
         claims = [nothing if message.claims is None else message.claims for message in messages]
         return np.stack(claims) if claims else np.zeros((0, self.samples.classes), dtype=np.bool)

@@ -16,7 +16,7 @@ from bristle.backbones.backbone import Backbone, bundled
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
-from bristle.peer.learner import Message, default_rule
+from bristle.peer.learner import default_rule
 from bristle.peer.pace import Pace, Rhythm, Traffic
 from bristle.peer.record import LOG, Iteration, Turn, log_turn
 from bristle.peer.state import (
@@ -278,11 +278,10 @@ class Peer:
 
     async def _turn(self, network: Overlay, state: PeerState, goal: int | None) -> None:
         taken = network.take()
-        messages = [Message(one.sender, one.iteration, one.head, one.claims) for one in taken]
         measured = self._test if (self.iteration + 1) % self._test_every == 0 or self.iteration + 1 == goal else None
         work = partial(
             state.iterate,
-            messages,
+            taken,
             total=goal,
             test=measured,
             counters=self._traffic.totals(),

@@ -18,8 +18,9 @@ from bristle.backbones.features import extract
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
+from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.overlay import Overlay
-from bristle.peer.learner import Draws, Learner, Message
+from bristle.peer.learner import Draws, Learner
 from bristle.peer.pace import Traffic
 from bristle.peer.record import Iteration, heard_of
 from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
@@ -159,7 +160,7 @@ class PeerState:
 
     def iterate(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ReceivedHead],
         *,
         total: int | None,
         test: tuple[Floats, Integers] | None,

@@ -64,7 +64,7 @@ class FolderLock:
 
 
 def is_running(folder: Path) -> bool:
-    """Tell whether some process runs a peer in this folder."""
+    """Return whether some process runs a peer in this folder."""
     if not (folder / LOCK).exists():
         return False
     try:
@@ -227,7 +227,7 @@ def look_at_log(store: Path) -> Log | None:
 
 
 def is_cut_short(log: Log | None, database: sqlite3.Connection) -> bool:
-    """Tell whether transactions that are in a log were not among what SQLite could read of it."""
+    """Return whether transactions that are in a log were not among what SQLite could read of it."""
     if log is None:
         return False
     if not log.headed:

@@ -98,7 +98,7 @@ class Group:
         return None
 
     def admits(self, key_id: bytes) -> bool:
-        """Tell whether the list of members, if there is one, names a key."""
+        """Return whether the list of members, if there is one, names a key."""
         return self.members is None or key_id in self.members
 
     def prove(self, purpose: bytes, challenge: bytes) -> bytes:
@@ -106,7 +106,7 @@ class Group:
         return hmac.digest(self._proof_key, _digest(purpose, challenge), "sha256")[:PROOF_BYTES]
 
     def proven(self, proof: bytes, purpose: bytes, challenge: bytes) -> bool:
-        """Tell, in constant time, whether `proof` is the one of this group."""
+        """Return, in constant time, whether `proof` is the one of this group."""
         return hmac.compare_digest(proof, self.prove(purpose, challenge))
 
     def mix(self, shared: bytes) -> bytes:

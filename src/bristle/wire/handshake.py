@@ -51,12 +51,12 @@ def prefix_of(group: Group) -> bytes:
 
 
 def is_handshake(datagram: bytes) -> bool:
-    """Tell whether a datagram looks like a handshake of some group."""
+    """Return whether a datagram looks like a handshake of some group."""
     return len(datagram) > PREFIX_BYTES and datagram.startswith(_IPV8)
 
 
 def is_request(datagram: bytes) -> bool:
-    """Tell whether a handshake datagram asks for something: a hello or a join, which anybody may send unasked."""
+    """Return whether a handshake datagram asks for something: a hello or a join, which anybody may send unasked."""
     return datagram[PREFIX_BYTES] in (HELLO, JOIN)
 
 
@@ -160,7 +160,7 @@ class CookieJar:
         return blake2s(content, key=self._secret, digest_size=COOKIE_BYTES).digest()
 
     def accepts(self, cookie: bytes, address: tuple[str, int], now: float) -> bool:
-        """Tell whether a cookie was given to an address a short while ago."""
+        """Return whether a cookie was given to an address a short while ago."""
         return hmac.compare_digest(cookie, self.make(address, now)) or hmac.compare_digest(
             cookie, self.make(address, now, age=1)
         )

@@ -25,7 +25,7 @@ def key_id_of(key: bytes) -> bytes:
 
 
 def verify(key: bytes, signature: bytes, message: bytes) -> bool:
-    """Tell whether the owner of a public key of 64 bytes signed a message (Ed25519)."""
+    """Return whether the owner of a public key of 64 bytes signed a message (Ed25519)."""
     if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
@@ -92,7 +92,7 @@ class Identity:
         return self._signer.signature(message)
 
     def verify(self, signature: bytes, message: bytes) -> bool:
-        """Tell whether this identity signed a message."""
+        """Return whether this identity signed a message."""
         return verify(self.key, signature, message)
 
 

@@ -85,7 +85,7 @@ class Manifest:
         return None
 
     def matches(self, body: bytes) -> bool:
-        """Tell whether a body is the one that was signed."""
+        """Return whether a body is the one that was signed."""
         return len(body) == self.body and digests_of(body) == self.digests
 
 
@@ -207,6 +207,6 @@ def sequence_of(data: bytes) -> int:
 
 
 def is_signed(data: bytes, manifest: Manifest, key: bytes) -> bool:
-    """Tell whether the owner of a public key, who must be the manifest's sender, signed its bytes."""
+    """Return whether the owner of a public key, who must be the manifest's sender, signed its bytes."""
     content, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
     return key_id_of(key) == manifest.sender and verify(key, signature, _DOMAIN + content)

@@ -23,7 +23,7 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def is_loopback(address: Address) -> bool:
-    """Tell whether an address is on this machine."""
+    """Return whether an address is on this machine."""
     return _ip(address[0]).is_loopback
 
 
@@ -42,7 +42,7 @@ def network_of(address: Address) -> str:
 
 
 def may_hand_on(address: Address, to: Address) -> bool:
-    """Tell whether an address means the same to a neighbour: addresses of this machine mean nothing to another one.
+    """Return whether an address means the same to a neighbour: addresses of this machine mean nothing to another one.
 
     Also what a neighbour at `to` may hand on to us: nobody outside gets us to contact a service of this machine.
     """

@@ -55,7 +55,7 @@ class SimulationBoard:
         self.show(RunState.STARTING)
 
     def wants_weights(self) -> bool:
-        """Tell whether the next iteration's weights will be looked at."""
+        """Return whether the next iteration's weights will be looked at."""
         return self.feed is not None and self.feed.wanted
 
     def decided(self, latest: Round) -> None:
