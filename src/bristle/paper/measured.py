@@ -11,7 +11,6 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from bristle.learning.whole_network import ConvolutionalNetwork
 from bristle.paper.declaration import WorldPanel
 from bristle.wire.sizes import head_bytes
 
@@ -105,7 +104,7 @@ def _point(iteration: int, rows: list[Row]) -> Point:
 
 
 HEAD = (10, 800)
-WHOLE = (1, ConvolutionalNetwork().parameters)
+WHOLE = (1, 20_750)  # the parameters of `regular.ConvolutionalNetwork`, which needs torch
 NEIGHBOURS = (1, 2, 4, 8, 14, 32, 64, 96)
 
 

@@ -18,6 +18,19 @@ CHANNELS = 50  # of the second convolution: what is left of the image is 50 chan
 SMALLEST_IMAGE = 16  # pixels a side: below it nothing is left after the second pooling
 
 
+def sides_after(image: tuple[int, ...], layers: int) -> tuple[int, int]:
+    """Return height and width of an image after so many convolutions with pooling."""
+    height, width = image[:2]
+    for _ in range(layers):
+        height, width = (height - KERNEL + 1) // 2, (width - KERNEL + 1) // 2
+    return height, width
+
+
+def activated(convolved: Tensor) -> Tensor:
+    """Apply what follows each convolution: LeakyReLU, then the maximum of 2 x 2 neighbours."""
+    return nn.functional.max_pool2d(nn.functional.leaky_relu(convolved, SLOPE), 2)
+
+
 @dataclass(frozen=True)
 class ImageKind:
     """What the network is fed: images `[height, width]` (grey) or `[height, width, channels]`.
@@ -45,7 +58,7 @@ class ImageKind:
     @property
     def features(self) -> int:
         """How many features the network makes of an image: 50 channels of what two poolings leave."""
-        height, width = (((side - KERNEL + 1) // 2 - KERNEL + 1) // 2 for side in self.shape[:2])
+        height, width = sides_after(self.shape, 2)
         return CHANNELS * height * width
 
     @classmethod
@@ -112,7 +125,7 @@ class PaperNetwork(nn.Module):
         """Features `[n, features]` of float pixels `[n, channels, height, width]`."""
         x = (pixels - self.mean) / self.deviation
         for convolution, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
-            x = nn.functional.max_pool2d(nn.functional.leaky_relu(norm(convolution(x)), SLOPE), 2)
+            x = activated(norm(convolution(x)))
         return x.flatten(1)
 
     def forward(self, pixels: Tensor) -> Tensor:
