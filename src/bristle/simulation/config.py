@@ -15,7 +15,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bristle._core.registry import did_you_mean
-from bristle.simulation.scenario import Moments, Shared
+from bristle.learning import TrainingSettings
+from bristle.peer.step import Sharing
+from bristle.simulation.mailbox import Asynchrony
+from bristle.simulation.scenario import EVALUATE_EVERY, Moments, Precision, Scenario, Shared
 
 
 def toml_of(config: SimulationConfig, *, about: str = "") -> str:
@@ -84,17 +87,17 @@ class WorldSection(ConfigSection):
     """Who there is, and for how long."""
 
     figure: str = ""
-    peers: int = Field(default=10, ge=1)
-    attackers: int = Field(default=0, ge=0)
-    claiming: float = Field(default=1.0, ge=0, le=1)
-    share_clip: float | None = Field(default=None, gt=0)
-    share_noise: float = Field(default=0.0, ge=0)
-    iterations: int = Field(default=300, ge=1)
-    evaluate_every: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
-    receivers_at_once: int | None = Field(default=None, ge=1)
-    moments: Moments = "same"
-    shared: Shared = "same"
+    peers: int = Field(default=Scenario.peers, ge=1)
+    attackers: int = Field(default=Scenario.attackers, ge=0)
+    claiming: float = Field(default=Scenario.claiming, ge=0, le=1)
+    share_clip: float | None = Field(default=Sharing.clip, gt=0)
+    share_noise: float = Field(default=Sharing.noise, ge=0)
+    iterations: int = Field(default=Scenario.iterations, ge=1)
+    evaluate_every: int = Field(default=EVALUATE_EVERY, ge=1)
+    seed: int = Field(default=Scenario.seed, ge=0)
+    receivers_at_once: int | None = Field(default=Scenario.receivers_at_once, ge=1)
+    moments: Moments = Precision.moments
+    shared: Shared = Precision.shared
     device: str | None = None
     evaluate_peers: int | None = Field(default=None, ge=1)
 
@@ -106,7 +109,7 @@ class DataSection(ConfigSection):
     backbone: str = "bundled"
     train_samples: int | None = Field(default=None, ge=1)
     test_samples: int | None = Field(default=None, ge=1)
-    user_shift: float = Field(default=0.0, ge=0)
+    user_shift: float = Field(default=Scenario.user_shift, ge=0)
 
 
 class PartitionSection(Named):
@@ -114,10 +117,10 @@ class PartitionSection(Named):
 
     of_one_name: ClassVar[frozenset[str]] = frozenset({"classes_per_peer"})
     name: str = "consecutive"
-    classes_per_peer: int = Field(default=4, ge=1)
-    samples: int = Field(default=2, ge=1)
-    held_out: int = Field(default=10, ge=0)
-    reuse: bool = False
+    classes_per_peer: int = Field(default=Scenario.classes_per_peer, ge=1)
+    samples: int = Field(default=Scenario.samples_per_class, ge=1)
+    held_out: int = Field(default=Scenario.held_out, ge=0)
+    reuse: bool = Scenario.reuse
 
 
 class RuleSection(Named):
@@ -143,26 +146,26 @@ class TopologySection(Named):
 class AsynchronySection(ConfigSection):
     """Who acts when, and what becomes of messages."""
 
-    slow: float = 0.0
-    period: int = 4
-    late: float = 0.0
-    join_by: int = 100
-    leaving: float = 0.0
-    away: int | None = None
+    slow: float = Asynchrony.slow
+    period: int = Asynchrony.period
+    late: float = Asynchrony.late
+    join_by: int = Asynchrony.join_by
+    leaving: float = Asynchrony.leaving
+    away: int | None = Asynchrony.away
     absences: list[list[int]] = Field(default_factory=list)
-    loss: float = 0.0
-    delay: list[int] = Field(default_factory=lambda: [0, 0])
+    loss: float = Asynchrony.loss
+    delay: list[int] = Field(default_factory=lambda: list(Asynchrony.delay))
 
 
 class TrainingSection(ConfigSection):
     """How heads are trained."""
 
-    learning_rate: float = 1e-3
-    l2: float = 5e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    batch: int = 5
+    learning_rate: float = TrainingSettings.learning_rate
+    l2: float = TrainingSettings.l2
+    beta1: float = TrainingSettings.beta1
+    beta2: float = TrainingSettings.beta2
+    epsilon: float = TrainingSettings.epsilon
+    batch: int = TrainingSettings.batch
 
 
 class SimulationConfig(ConfigSection):

@@ -26,7 +26,7 @@ from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measurement import Measurement, evaluated_peers, measure, measure_large, prediction_cache
 from bristle.simulation.population import FeatureData
 from bristle.simulation.results import Results, Row, row_of
-from bristle.simulation.scenario import Scenario
+from bristle.simulation.scenario import EVALUATE_EVERY, Scenario
 from bristle.simulation.world import Round, World
 
 FORMAT = 2
@@ -77,7 +77,6 @@ def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
     return rows
 
 
-EVERY = 10
 SAVE_AFTER = 30.0  # seconds between checkpoints
 
 
@@ -123,7 +122,7 @@ def run(
     data: FeatureData,
     *,
     figure: str = "",
-    every: int = EVERY,
+    every: int = EVALUATE_EVERY,
     checkpoint: Path | None = None,
     resume: bool = False,
     evaluate_peers: int | None = None,

@@ -16,6 +16,9 @@ from bristle.rules import Bristle, Rule
 from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.topology import All, Topology
 
+EVALUATE_EVERY = 10
+"""Iterations between evaluations, unless said otherwise."""
+
 Moments = Literal["same", "float16", "bfloat16"]
 Shared = Literal["same", "bfloat16"]
 
