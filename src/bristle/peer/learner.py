@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bristle._core import keyed_uniforms
+from bristle._core.rng import Stream, draw
 from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
@@ -17,10 +17,6 @@ from bristle.rules import BristlePlus, Decision, Rule, stack
 
 Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool]
-
-BATCHES, MODELS = 0, 1
-STREAMS = 3
-"""An iteration has three streams of draws, as in a simulated world; a live peer uses the first two."""
 
 USUAL_LENGTH = 300
 """A run of the paper has that many iterations. Rules that relax over a run are told so by a peer that has no end."""
@@ -38,10 +34,9 @@ class Draws:
     seed: int
     number: int = 0
 
-    def __call__(self, stream: int, iteration: int, size: int) -> Floats:
+    def __call__(self, stream: Stream, iteration: int, size: int) -> Floats:
         """Draw `size` uniforms in [0, 1)."""
-        drawn = keyed_uniforms(self.seed, np.array([self.number]), STREAMS * iteration + stream, size)
-        uniforms: Floats = drawn[0].astype(np.float32)
+        uniforms: Floats = draw(self.seed, stream, [self.number], iteration, size)[0].astype(np.float32)
         return uniforms
 
 
@@ -109,8 +104,8 @@ class Learner:
             received,
             rule=self.rule,
             samples=Samples(training.features, training.labels),
-            batch_draws=self.draws(BATCHES, iteration, len(training.labels)),
-            model_draws=self.draws(MODELS, iteration, len(messages)) if self.rule.stochastic else None,
+            batch_draws=self.draws(Stream.BATCHES, iteration, len(training.labels)),
+            model_draws=self.draws(Stream.MODELS, iteration, len(messages)) if self.rule.stochastic else None,
             mask=mask,
             evaluation=self.samples.evaluation,
             claims=self._claims_of(messages),

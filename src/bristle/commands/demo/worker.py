@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import Peer, attacks, rules
-from bristle._core import keyed_uniforms, to_numpy
+from bristle._core import to_numpy
+from bristle._core.rng import Stream, draw
 from bristle.attacks import Attack, Knowledge, View
 from bristle.commands.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
 from bristle.commands.demo.relay import Relay
@@ -100,10 +101,6 @@ class Command(StrEnum):
 
     GO = "go"
     STOP = "stop"
-
-
-_BATCHES, _CRAFT = 0, 2
-_STREAMS = 3
 
 
 class Attackers:
@@ -200,19 +197,18 @@ class Attackers:
             sent=self._sent,
             claims=np.stack([*self._claimed.values()]) if self._claimed else None,
         )
-        heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(_CRAFT, view.own[0].size))
+        heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(Stream.ATTACK, view.own[0].size))
         self._sent = heads
         return heads, self._attack.claimed(view)
 
     def _train(self) -> None:
         samples = self._samples
-        draws = self._draws(_BATCHES, samples.labels.shape[-1])
+        draws = self._draws(Stream.BATCHES, samples.labels.shape[-1])
         self._trained = train_step(self._trained, samples.features, samples.labels, draws, index=samples.index)
 
-    def _draws(self, stream: int, size: int) -> npt.NDArray[np.float32]:
-        key = _STREAMS * self.iteration + stream
-        drawn = keyed_uniforms(self._seed, np.array(self.numbers), key, size).astype(np.float32)
-        return drawn.reshape(self._trained.head.shape) if stream == _CRAFT else drawn
+    def _draws(self, stream: Stream, size: int) -> npt.NDArray[np.float32]:
+        drawn = draw(self._seed, stream, self.numbers, self.iteration, size).astype(np.float32)
+        return drawn.reshape(self._trained.head.shape) if stream == Stream.ATTACK else drawn
 
 
 MEETING = 20.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from bristle._core import Array, namespace
-from bristle._core.rng import Stream
+from bristle._core.rng import Stream, stream_key
 from bristle.learning import Evaluation
 from bristle.learning.optimiser import HeadState, paces
 from bristle.learning.samples import Samples
@@ -19,7 +19,7 @@ from bristle.learning.training import Batch, head_step, mean_shift, trained_clas
 from bristle.rules import Bristle, FedAvg, Local, Rule, Task
 from bristle.rules.registry import RULES, STEPS
 from bristle.rules.steps import Chain
-from bristle.simulation.large.device import draw_on_device, free_bytes, stream_key
+from bristle.simulation.large.device import draw_on_device, free_bytes
 from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, fused_for
 from bristle.simulation.large.inbox import SparseInbox, TableRows
 from bristle.simulation.large.memory import FORGETFUL, MemoryPlan, heard_by_each, one_list, plan_for, suits
