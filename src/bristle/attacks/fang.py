@@ -40,15 +40,9 @@ class Fang(AgainstHonest):
         if self.change not in get_args(Change):
             raise ValueError(f"change must be one of {', '.join(get_args(Change))}, not {self.change!r}")
 
-    @property
-    def knows(self) -> Knowledge:
-        """Full knowledge, as published: the inbox, the victim's own head and how its training moves it."""
-        return Knowledge.EVERYTHING
+    knows = Knowledge.EVERYTHING  # As published: also the victim's own head and how its training moves it.
 
-    @property
-    def along(self) -> bool:
-        """Whether the attack overshoots along the benign change, rather than going against it."""
-        return False
+    along = False  # Whether the attack overshoots along the benign change, rather than going against it.
 
     @abstractmethod
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
@@ -92,10 +86,7 @@ class FangTrimmedMean(Fang):
         if self.b <= 1:
             raise ValueError(f"b must be above 1 for the interval to lie beyond the benign heads, not {self.b!r}")
 
-    @property
-    def stochastic(self) -> bool:
-        """The place within the interval is drawn."""
-        return True
+    stochastic = True  # The place within the interval is drawn.
 
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
         """Draw beyond the benign extreme on the other side."""
@@ -125,10 +116,7 @@ class FangTrimmedMeanAlong(FangTrimmedMean):
         What s is the sign of, see `Fang`.
     """
 
-    @property
-    def along(self) -> bool:
-        """Overshoot."""
-        return True
+    along = True  # Overshoot.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,10 +228,7 @@ class FangKrumAlong(FangKrum):
         What s is the sign of, see `Fang`.
     """
 
-    @property
-    def along(self) -> bool:
-        """Overshoot."""
-        return True
+    along = True  # Overshoot.
 
 
 def _start(xp: Any, products: Array, count: Array, attackers: int, f: int) -> Array:

@@ -59,10 +59,7 @@ class Dissensus(AgainstHonest):
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon)
 
-    @property
-    def knows(self) -> Knowledge:
-        """Also the victim's own head."""
-        return Knowledge.EVERYTHING
+    knows = Knowledge.EVERYTHING  # Also the victim's own head.
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Send the opposite of what the honest heads do to the victim's."""
@@ -90,15 +87,8 @@ class FreeRide(AgainstHonest):
     def __post_init__(self) -> None:
         check_share("noise", self.noise)
 
-    @property
-    def stochastic(self) -> bool:
-        """The disguise is drawn."""
-        return True
-
-    @property
-    def trains(self) -> bool:
-        """Not training is the whole attack."""
-        return False
+    stochastic = True  # The disguise is drawn.
+    trains = False  # Not training is the whole attack.
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Send the mean in a thin disguise."""

@@ -76,15 +76,8 @@ class Honest:
 class AgainstHonest(Attack):
     """An attack made from the honest heads in the inbox; a victim that receives none gets the own heads, untrained."""
 
-    @property
-    def knows(self) -> Knowledge:
-        """The honest heads that the victim receives."""
-        return Knowledge.INBOX
-
-    @property
-    def trains(self) -> bool:
-        """What is sent is made from the heads of others."""
-        return False
+    knows = Knowledge.INBOX  # The honest heads that the victim receives.
+    trains = False  # What is sent is made from the heads of others.
 
     @abstractmethod
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:

@@ -41,20 +41,14 @@ class Sybil(Attack):
         """What the inner attack knows."""
         return self.inner.knows
 
-    @property
-    def stochastic(self) -> bool:
-        """The jitter is drawn."""
-        return True
+    stochastic = True  # The jitter is drawn.
 
     @property
     def trains(self) -> bool:
         """Whether the inner attack does."""
         return self.inner.trains
 
-    @property
-    def one_head(self) -> bool:
-        """All identities send what the first one makes."""
-        return True
+    one_head = True  # All identities send what the first one makes.
 
     @property
     def equivocates(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from bristle.learning import TrainingSettings
-from bristle.rules.registry import RULES
+from bristle.rules import RULES
 
 Kind = Literal["world", "oracle", "speed", "distances", "regular"]
 """What a task measures: a world under a rule, the oracle of its data, the time of a rule, distances, whole networks."""

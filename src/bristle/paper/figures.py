@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bristle.attacks.registry import ATTACKS
+from bristle.attacks import ATTACKS
 from bristle.paper.declaration import Figure, Setting, WorldPanel
 
 MATCHED = ("bristle", "bristle-plus")

@@ -23,7 +23,7 @@ from bristle.paper.engines.local import LocalEngine
 from bristle.paper.engines.ray import RayEngine
 from bristle.paper.plan import TIMED
 from bristle.paper.store import versions
-from bristle.rules.registry import RULES
+from bristle.rules import RULES
 from bristle.simulation import FeatureData, prepare
 from bristle.simulation.build import make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read

@@ -35,10 +35,7 @@ class FedAvg(Rule):
     O(n d).
     """
 
-    @property
-    def measures(self) -> Measure:
-        """The mean is all that it takes."""
-        return Measure.MEAN
+    measures = Measure.MEAN  # The mean is all that it takes.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""
@@ -63,10 +60,7 @@ class NearestNeighbourAveraging(Rule):
     def __post_init__(self) -> None:
         check_count("f", self.f)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the nearest."""
@@ -105,10 +99,7 @@ class Balance(Rule):
         check_positive("kappa", self.kappa)
         check_share("own_share", self.own_share)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the accepted with the own head."""

@@ -173,10 +173,7 @@ class Integrator(Rule):
         """Kappa of a class."""
         return self.kappa
 
-    @property
-    def consolidates(self) -> bool:
-        """Rows of classes that a peer does not train must only change by integration."""
-        return True
+    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Test every model on the held-out samples and mix in, row by row, what helps."""
@@ -331,20 +328,9 @@ class Bristle(Rule):
         """Kappa of a class."""
         return self.kappa
 
-    @property
-    def consolidates(self) -> bool:
-        """Rows of classes that a peer does not train must only change by integration."""
-        return True
-
-    @property
-    def stochastic(self) -> bool:
-        """The prioritiser draws models from its tiers."""
-        return True
-
-    @property
-    def measures(self) -> Measure:
-        """The prioritiser asks for distances from the own head."""
-        return Measure.DISTANCES
+    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
+    stochastic = True  # The prioritiser draws models from its tiers.
+    measures = Measure.DISTANCES  # The prioritiser asks for distances from the own head.
 
     @property
     def max_candidates(self) -> int:

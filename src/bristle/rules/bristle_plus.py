@@ -159,10 +159,7 @@ class PlusIntegrator(Integrator):
     it is the paper's rule with a vote among all senders that do well. No f, no history. O(n T d + n² d).
     """
 
-    @property
-    def uses_claims(self) -> bool:
-        """Claims tell first-hand rows from hearsay."""
-        return True
+    uses_claims = True  # Claims tell first-hand rows from hearsay.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Test every model, let the rows of foreign classes vote, and mix in what agrees."""
@@ -220,10 +217,7 @@ class BristlePlus(Bristle):
         See `Integrator`.
     """
 
-    @property
-    def uses_claims(self) -> bool:
-        """Claims tell first-hand rows from hearsay."""
-        return True
+    uses_claims = True  # Claims tell first-hand rows from hearsay.
 
     @property
     def integrator(self) -> PlusIntegrator:

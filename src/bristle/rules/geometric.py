@@ -41,10 +41,7 @@ class GeometricMedian(Rule):
         check_positive("nu", self.nu, least=1e-12)
         check_count("iterations", self.iterations, least=1)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from any mixture come from the products."""
-        return Measure.PRODUCTS
+    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Walk towards the geometric median."""
@@ -80,10 +77,7 @@ class CenteredClipping(Rule):
             check_positive("tau", self.tau)
         check_count("iterations", self.iterations, least=1)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from any mixture come from the products."""
-        return Measure.PRODUCTS
+    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Walk towards the clipped mean."""
@@ -117,10 +111,7 @@ class SelfCenteredClipping(Rule):
         if self.tau is not None:
             check_positive("tau", self.tau)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Pull every head into the radius, then average."""

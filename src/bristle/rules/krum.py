@@ -27,10 +27,7 @@ class ByNeighbours(Rule):
     def __post_init__(self) -> None:
         check_count("f", self.f)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
+    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
 
 
 @dataclass(frozen=True, kw_only=True)

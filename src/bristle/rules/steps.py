@@ -72,10 +72,7 @@ class NearestNeighbourMixing(Step):
     def __post_init__(self) -> None:
         check_count("f", self.f)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
+    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head's mean with its nearest neighbours."""
@@ -98,10 +95,7 @@ class Bucketing(Step):
 
     s: int = 2
 
-    @property
-    def stochastic(self) -> bool:
-        """Bucketing draws a permutation."""
-        return True
+    stochastic = True  # Bucketing draws a permutation.
 
     def __post_init__(self) -> None:
         check_count("s", self.s, least=1)
@@ -146,10 +140,7 @@ class Clipping(Step):
         if self.f is not None:
             check_count("f", self.f)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     @property
     def pull(self) -> Pull:

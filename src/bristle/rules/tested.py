@@ -70,10 +70,7 @@ class Mozi(Rule):
         """One sample of any class."""
         return 1
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Filter by distance, then by loss."""
@@ -107,10 +104,7 @@ class FLTrust(Rule):
     begin); no f, no data. O(n d).
     """
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Weigh each update by its agreement with the own one."""

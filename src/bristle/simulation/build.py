@@ -6,8 +6,7 @@ from typing import Any
 
 from bristle import attacks, rules
 from bristle._core.registry import Registry, did_you_mean
-from bristle.attacks import Attack
-from bristle.attacks.registry import ATTACKS
+from bristle.attacks import ATTACKS, Attack
 from bristle.backbones import Backbone, find_backbone
 from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset

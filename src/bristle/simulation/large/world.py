@@ -16,8 +16,7 @@ from bristle.learning import Evaluation
 from bristle.learning.optimiser import HeadState, paces
 from bristle.learning.samples import Samples
 from bristle.learning.training import Batch, head_step, mean_shift, trained_classes
-from bristle.rules import Bristle, FedAvg, Local, Rule, Task
-from bristle.rules.registry import RULES, STEPS
+from bristle.rules import RULES, STEPS, Bristle, FedAvg, Local, Rule, Task
 from bristle.rules.steps import Chain
 from bristle.simulation.large.device import draw_on_device, free_bytes
 from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, fused_for
