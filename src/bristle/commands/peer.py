@@ -26,9 +26,8 @@ from bristle.commands.dashboard import dashboard
 from bristle.commands.dashboard.peer import PeerBoard
 from bristle.commands.jsonl import RowsFile
 from bristle.commands.progress import patient_bar
-from bristle.data import Dataset, load
+from bristle.data import DATASETS, Dataset, load
 from bristle.data.images import Channels
-from bristle.data.loading import DATASETS
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
 from bristle.peer.pace import Pace
 from bristle.peer.peer import Peer

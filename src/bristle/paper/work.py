@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
+from bristle.learning import Evaluation, Samples
 from bristle.paper.declaration import RunTask
 from bristle.paper.plan import CONNECTED
 from bristle.peer.step import StepState, step
@@ -19,6 +19,7 @@ from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
 from bristle.simulation.build import scenario_of
 from bristle.simulation.config import read
+from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.results import attack_name
 
 Row = dict[str, Any]
@@ -46,11 +47,7 @@ def _world(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 
 def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
     """One head trained on what all benign peers hold, in as many steps as they take."""
-    held = World(scenario, data).held
-    assert held.index is not None
-    index = held.index[held.index >= 0]
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=scenario.iterations)
-    accuracy = float(accuracy_on(head, data.test, data.test_labels))
+    accuracy = oracle_accuracy(World(scenario, data).held, data, steps=scenario.iterations)
     return [
         {
             "rule": "oracle",

@@ -13,8 +13,8 @@ from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw
 from bristle.backbones import Backbone, extract
 from bristle.data import Dataset, partitions
-from bristle.learning.metrics import Evaluation
-from bristle.learning.samples import Samples
+from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
+from bristle.learning.baselines import ITERATIONS as ORACLE_STEPS
 from bristle.learning.training import held_labels
 from bristle.rules import Rule
 from bristle.simulation.indexing import rows_of
@@ -174,6 +174,15 @@ def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tup
     everything = partitions.IID(samples=scenario.samples_per_class, held_out=0, reuse=True)
     theirs = everything(labels[free], peers=scenario.attackers, seed=scenario.seed).padded().train
     return padded.train, padded.held_out, free[theirs]
+
+
+def oracle_accuracy(held: Samples, data: FeatureData, *, steps: int = ORACLE_STEPS) -> float:
+    """Return the test accuracy of one head that is trained on the samples of all peers together."""
+    assert held.index is not None
+    index = to_numpy(held.index)
+    index = index[index >= 0]
+    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=steps)
+    return float(accuracy_on(head, data.test, data.test_labels))
 
 
 def class_counts(samples: Samples, classes: int) -> Integers:

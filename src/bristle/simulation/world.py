@@ -20,10 +20,9 @@ from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, IterationScene
 from bristle.simulation.indexing import SPARSE, joined, rows_of
 from bristle.simulation.mailbox import Mailbox, Schedule
-from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import KEPT_BYTES, FeatureData, populate
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Booleans, Integers
+from bristle.simulation.topology import Booleans, Integers, Neighbourhoods
 from bristle.wire.sizes import head_bytes
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bristle._core import to_numpy
 from bristle.commands.dashboard import Feed
-from bristle.learning import accuracy_on, train_oracle
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.measurement import Measurement
-from bristle.simulation.population import Population, populate
+from bristle.simulation.population import Population, oracle_accuracy, populate
 from bristle.simulation.results import Row, attack_name, rule_name
 from bristle.simulation.world import Round
 from bristle.wire.sizes import head_bytes
@@ -173,13 +171,10 @@ class SimulationBoard:
 
 def oracle_of(population: Population, data: FeatureData) -> float | None:
     """Return the accuracy of one head that is trained on all benign peers' samples; None where they are too many."""
-    assert population.held.index is not None
-    held: Any = to_numpy(population.held.index)
-    index = held[held >= 0]
-    if not 0 < len(index) <= MOST_POOLED or not isinstance(data.train, np.ndarray):
+    pooled = int((to_numpy(population.held.labels) >= 0).sum())
+    if not 0 < pooled <= MOST_POOLED or not isinstance(data.train, np.ndarray):
         return None
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes))
-    return float(accuracy_on(head, data.test, data.test_labels))
+    return oracle_accuracy(population.held, data)
 
 
 def _about(scenario: Scenario, rule: str, attack: str) -> str:

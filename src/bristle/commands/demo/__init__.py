@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from bristle import attacks, rules
-from bristle._core import to_numpy
 from bristle.attacks import Knowledge
 from bristle.backbones.backbone import Backbone, bundled
 from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
-from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.simulation import FeatureData, Scenario, World, prepare
+from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.run import Watch
 from bristle.simulation.run import run as simulate
 from bristle.wire.sizes import Encoding
@@ -174,11 +173,7 @@ def references(demo: Demo, *, row: Callable[[Row], None]) -> dict[str, float]:
             scenario = replace(demo.scenario(rule), iterations=min(demo.iterations, COMPARED))
             results = simulate(scenario, data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=told))
             ends[rule] = results.last()["accuracy_mean"]
-    held = World(demo.scenario("local"), data).held
-    assert held.index is not None
-    index = to_numpy(held.index)[to_numpy(held.index) >= 0]
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes))
-    ends["oracle"] = float(accuracy_on(head, data.test, data.test_labels))
+    ends["oracle"] = oracle_accuracy(World(demo.scenario("local"), data).held, data)
     return ends
 
 

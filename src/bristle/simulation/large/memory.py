@@ -12,10 +12,9 @@ from bristle.attacks.data_free import LabelFlip, NoAttack
 from bristle.rules import Bristle, FedAvg, Local, Rule
 from bristle.simulation.large.device import free_bytes
 from bristle.simulation.mailbox import Asynchrony
-from bristle.simulation.neighbourhood import Neighbourhood
 from bristle.simulation.population import FeatureData
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Integers, RandomNeighbours, Ring
+from bristle.simulation.topology import Integers, Neighbourhood, RandomNeighbours, Ring
 
 # Rules that never ask for copies of the models, as long as no prioritiser has to choose among them.
 SPARING: tuple[type[Rule], ...] = (Bristle, FedAvg, Local)

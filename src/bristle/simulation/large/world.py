@@ -23,10 +23,9 @@ from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, fused_
 from bristle.simulation.large.inbox import SparseInbox, TableRows
 from bristle.simulation.large.memory import FORGETFUL, MemoryPlan, heard_by_each, one_list, plan_for, suits
 from bristle.simulation.large.workers import Territory, Workers
-from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import FeatureData, Population, populate
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Integers
+from bristle.simulation.topology import Integers, Neighbourhoods
 from bristle.wire.sizes import head_bytes
 
 # Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
