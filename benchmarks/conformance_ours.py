@@ -69,8 +69,8 @@ class _Liar:
 
     def send(self, body: bytes, **changes: Any) -> None:
         """Sign and send a body in the place of a head's."""
-        sender, sequence = self.overlay.identity.key_id, self.node.outbox._next_sequence
-        self.node.outbox._next_sequence += 1
+        sender, sequence = self.overlay.identity.key_id, self.node.outbox.next_sequence
+        self.node.outbox.next_sequence += 1
         manifest = manifest_of(body, GROUP, sender, sequence, **changes)
         self.say(wire.SignedManifest(1, PIECE, encode_manifest(manifest, self.overlay.identity)))
         for index in range(-(-len(body) // PIECE)):

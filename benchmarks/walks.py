@@ -105,7 +105,7 @@ def receive(folder: Path) -> set[str]:
             options = {"application": "walk", "classes": data.classes, "folder": folder / "own", "known": known}
             # Only threads that start later are traced: start first, and forget what came before the neighbour.
             with tracing() as found:
-                async with Peer(pace=pace, **options) as peer:
+                async with Peer(pace=pace, **options) as peer:  # type: ignore[arg-type]
                     peer.add(data.x_train[300:600], data.y_train[300:600])
                     await peer.run(iterations=10)
                     found.clear()
