@@ -114,7 +114,7 @@ def _chosen(dataset: Dataset, names: set[str], samples: int | None, seed: int) -
 
 @dataclass(frozen=True, kw_only=True)
 class PeerOptions:
-    """What the command line says about a peer; texts as they were given."""
+    """Options of `bristle peer`, as given on the command line."""
 
     application: str
     folder: Path
@@ -238,7 +238,7 @@ def read_members(path: Path | None) -> frozenset[bytes] | None:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, event, and what there is to say about it."""
+    """Formats log records as JSON Lines: time, level, event and details."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -254,7 +254,7 @@ class JsonLines(logging.Formatter):
 
 
 class Words(logging.Formatter):
-    """For people: the time, the event, and what there is to say about it."""
+    """Formats log records for people: time, event and details."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

@@ -267,7 +267,7 @@ class HttpEndpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address that it listens on."""
         host, port = self._runner.addresses[0][:2]
         return host, port
 

@@ -19,11 +19,11 @@ Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool]
 
 USUAL_LENGTH = 300
-"""A run of the paper has that many iterations. Rules that relax over a run are told so by a peer that has no end."""
+"""Length of the paper's runs: what rules that relax over a run assume for a peer without a last iteration."""
 
 
 def default_rule() -> Rule:
-    """Return the rule that a peer uses unless told otherwise."""
+    """Return the default rule of a peer."""
     return BristlePlus()
 
 
@@ -41,7 +41,7 @@ class Draws:
 
 
 class Learner:
-    """What one peer knows and how it learns. `iterate` is one iteration; nothing else changes the head.
+    """The samples, rule and state of one peer. `iterate` is one iteration; nothing else changes the head.
 
     Parameters
     ----------

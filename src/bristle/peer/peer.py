@@ -38,55 +38,55 @@ from bristle.wire.sizes import Encoding
 
 Address = tuple[str, int]
 FAREWELL = 2.0
-"""Seconds that the last head has to leave when the peer stops."""
+"""Seconds to wait for the last head to be sent when the peer stops."""
 
 _DEFAULT_PACE, _DEFAULT_TRAINING, _DEFAULT_LIMITS = Pace(), TrainingSettings(), Limits()
 
 
 class Peer:
-    """A peer of a group: learns from samples of its own and from heads that others share, and shares its own.
+    """A peer of a group: learns from its own samples and from heads that others share, and shares its own head.
 
-    Used as ``async with Peer(...) as peer: await peer.run()``. Everything that it must not lose is in its folder,
-    from which the next start goes on. `add`, `predict` and `probabilities` may be called from any thread.
+    Use it as ``async with Peer(...) as peer: await peer.run()``. Its state is kept in its folder, from which the next
+    start continues. `add`, `predict` and `probabilities` may be called from any thread.
 
     Parameters
     ----------
     application : str
-        What the group learns; together with backbone and classes it tells groups apart.
+        Name of the application; with backbone and classes it identifies the group.
     classes : sequence of str
-        Names of all classes of the group, in an order that all its peers share. A peer need not hold all of them.
+        Names of all classes of the group, in the same order for all peers. A peer need not hold all of them.
     folder : path
-        Where identity and state are kept; one folder a peer.
+        Folder for identity and state; one per peer.
     backbone : Backbone, optional
-        What makes features of raw inputs; the bundled one unless given.
+        Extracts features from raw inputs; the bundled one by default.
     listen : (str, int)
-        Where to receive, port 0 for any that is free. Others can reach only what is not loopback.
+        Address to listen on; port 0 for any free one. Loopback addresses are reachable from this machine only.
     known : iterable of (str, int)
-        Addresses of peers to begin with; one is enough to find the others.
+        Addresses of peers to contact first; one is enough to find the others.
     beacon : int, optional
-        A port on which to look for peers of the group in the local network.
+        UDP port for discovery in the local network.
     secret : bytes, optional; members : iterable of bytes, optional
-        Close the group: to those who have the same secret, and to those whose key ids these are.
+        Close the group: to peers with the same secret, and to these key ids.
     rule : Rule, optional
-        What to make of received heads.
+        Aggregates received heads; `BristlePlus` by default.
     pace : Pace
-        When to work, how often, and caps.
+        When and how often to work, and caps.
     training : TrainingSettings
         Optimiser and mini-batch.
     kappa : int
-        How many samples of a class are held out to test what is received, and at most half of them.
+        Samples held out per class to test received heads: up to this many, and at most half.
     encoding, compress
-        How heads are sent: ``"float32"``, ``"float16"`` or ``"int8"``; compressed or not.
+        Encoding of sent heads, ``"float32"``, ``"float16"`` or ``"int8"``, and whether to compress them.
     share_clip, share_noise : float
-        So that shared heads reveal less: cut their rows to a length, add Gaussian noise (`Sharing` says how).
+        Norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it reveals less; see `Sharing`.
     limits : Limits
         Bounds on neighbours, memory and rates.
     seed : int, optional
-        Of every random draw; from the identity unless given.
+        Seed of all random draws; derived from the identity by default.
     test : (array, array), optional; test_every : int
-        Features [n, D] and labels [n] to measure the accuracy on, and after how many iterations.
+        Features [n, D] and labels [n] of a test set, and the number of iterations between measurements.
     on_iteration : callable, optional
-        Is called with a `Turn` after every iteration, in the event loop.
+        Called with a `Turn` after every iteration, in the event loop.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Peer:
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Open the folder, go on from what is in it, and join the network."""
+        """Load the state from the folder, and join the network."""
         async with AsyncExitStack() as exits:
             make_private(self.folder)
             lock = FolderLock(self.folder)
@@ -185,14 +185,14 @@ class Peer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the last head leave, then the network; keep everything."""
+        """Send the last head, leave the network, and save everything."""
         self.stop()
         if kind is None:
             try:
                 async with asyncio.timeout(FAREWELL):
                     await self._network.sent()
             except TimeoutError:
-                LOG.info("the last head did not leave in time")
+                LOG.info("the last head was not sent in time")
         await self._exits.aclose()
         self._overlay = None
         LOG.info("stopped", extra={"details": {"iteration": self.iteration}})
@@ -203,7 +203,7 @@ class Peer:
             stopping.set()
 
     def add(self, x: npt.ArrayLike, y: npt.ArrayLike, *, features: bool = False) -> int:
-        """Add labelled samples; they are on the disk when this returns. Return how many were not there yet.
+        """Add labelled samples, durably; return how many of them were new.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class Peer:
         return most_likely
 
     def probabilities(self, x: npt.ArrayLike, *, features: bool = False) -> Floats:
-        """Return how likely each class is for each input [n, C]."""
+        """Return the probability of each class for each input [n, C]."""
         return self._open_state.probabilities(self._open_state.features_of(x, features=features))
 
     def run(self, iterations: int | None = None) -> Coroutine[Any, Any, None]:
@@ -245,7 +245,7 @@ class Peer:
 
     @property
     def iteration(self) -> int:
-        """How many iterations were done, since the peer first ran."""
+        """Number of iterations since the peer first ran."""
         return self._open_state.iteration
 
     @property
@@ -265,15 +265,15 @@ class Peer:
 
     @property
     def address(self) -> Address:
-        """Where it listens; what others are to know."""
+        """The address that it listens on, for other peers to contact."""
         return self._network.address
 
     def decisions(self, last: int = 20) -> list[Iteration]:
-        """Return what was decided last, oldest first."""
+        """Return the latest records of iterations, oldest first."""
         return self._open_state.store.decisions(last)
 
     def status(self) -> Status:
-        """Return what can be told about the peer now."""
+        """Return the current status."""
         return status_of(self._network, self._open_state, self._traffic, waiting=self._rhythm.waiting)
 
     async def _turn(self, network: Overlay, state: PeerState, goal: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What a running peer knows on its own side of the network: samples, head and store, for any thread to use."""
+"""State of a running peer: samples, head and store, for use from any thread."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 WORKER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bristle")
-"""Does the iterations beside the event loop, so that the network waits neither for them nor for the disk.
+"""Runs iterations outside the event loop, so that the network waits neither for them nor for the disk.
 
-One thread for all peers of a process: several would only take the interpreter from each other.
+One thread for all peers of a process: several would only compete for the interpreter.
 """
 
 
 class PeerState:
-    """A learner, its samples and its store, kept in step with each other under one lock.
+    """A learner, its samples and its store, kept consistent under one lock.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class PeerState:
             iteration=saved.iteration if saved else 0,
         )
         self.iteration = self.learner.iteration
-        """The last iteration that is in the store; others are told of no later one."""
+        """The last saved iteration; no later one is ever shared."""
 
     def features_of(self, x: npt.ArrayLike, *, features: bool) -> Floats:
         """Return features [n, D] of raw inputs, or of features once they are checked."""
@@ -123,9 +123,9 @@ class PeerState:
         return given.astype(np.int64)
 
     def add(self, features: Floats, labels: Integers) -> int:
-        """Add samples that are not there yet, to memory and to the disk; return how many those were.
+        """Add new samples to memory and disk; return how many there were.
 
-        One that is there already might be held out: training on it would spoil what it tests.
+        Duplicates are skipped: one might be held out, and training on it would spoil the test.
         """
         if labels.shape != features.shape[:1]:
             raise ValueError(f"{len(features)} samples came with labels of shape {list(labels.shape)}: give one each")
@@ -147,7 +147,7 @@ class PeerState:
                     Samples(tested.features[held_out:], tested.labels[held_out:]),
                 )
             except StoreError:
-                # What is not on the disk was not added; who tries again must not be told that it is there.
+                # Not on the disk means not added: another try must not find it as a duplicate.
                 self.learner.samples = SampleStore.restore(
                     Samples(added.features[:train], added.labels[:train]),
                     Samples(tested.features[:held_out], tested.labels[:held_out]),
@@ -167,9 +167,9 @@ class PeerState:
         counters: Mapping[str, int],
         spending: Mapping[int, int],
     ) -> tuple[Iteration, Decision]:
-        """Do one iteration and keep it; measure the accuracy on `test` where it is given.
+        """Run one iteration and save it; measure the accuracy on `test` if given.
 
-        One that cannot be kept has not happened: the next one starts from the same state.
+        If it cannot be saved, it is undone: the next one starts from the same state.
         """
         began = time.perf_counter()
         with self._lock:
@@ -202,14 +202,14 @@ class PeerState:
         return learns_alone(self.learner.rule, counts)
 
     def probabilities(self, features: Floats) -> Floats:
-        """Return softmax(W x): how likely each class is [n, C]."""
+        """Return softmax(W x), the probability of each class [n, C]."""
         outputs = features @ self.learner.head.T
         outputs = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
         shares: Floats = outputs / outputs.sum(axis=1, keepdims=True)
         return shares
 
     def class_counts(self) -> tuple[ClassCount, ...]:
-        """Return how many samples of each class there are."""
+        """Return the number of samples of each class."""
         with self._lock:
             parts: list[Any] = [self.learner.samples.training.labels, self.learner.samples.evaluation.labels]
         training, held_out = (np.bincount(labels, minlength=len(self.group.classes)) for labels in parts)
@@ -219,20 +219,20 @@ class PeerState:
         )
 
     def close(self) -> None:
-        """Close the store, once nobody works with it."""
+        """Close the store when no other thread uses it."""
         with self._lock:
             self.store.close()
 
 
 def checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the classes, if they tell them apart."""
+    """Return the names of the classes; raise ValueError unless they are distinct."""
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise ValueError(f"classes {tuple(classes)}: give at least two different names, the same for all peers")
     return tuple(classes)
 
 
 def checked_test(features: npt.ArrayLike, labels: npt.ArrayLike, *, depth: int, every: int) -> tuple[Floats, Integers]:
-    """Return a test set as arrays, if it is one: features [n, depth] and labels [n]."""
+    """Return a test set as arrays, features [n, depth] and labels [n]; raise ValueError if it is malformed."""
     if every < 1:
         raise ValueError(f"test_every={every}: give at least 1 iteration")
     values, numbers = np.asarray(features, dtype=np.float32), np.asarray(labels, dtype=np.int64)
@@ -245,7 +245,7 @@ def checked_test(features: npt.ArrayLike, labels: npt.ArrayLike, *, depth: int, 
 
 
 def _digests(features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes]:
-    """Return what tells samples apart, one each."""
+    """Return one digest per sample."""
     rows = np.ascontiguousarray(features, dtype="<f4")
     return [
         hashlib.blake2b(int(label).to_bytes(8, "little", signed=True) + row.tobytes(), digest_size=16).digest()
@@ -254,7 +254,7 @@ def _digests(features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes
 
 
 def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: str | None) -> Status:
-    """Gather the status of a peer that runs."""
+    """Return the status of a running peer."""
     return Status(
         running=True,
         key_id=state.identity,

@@ -17,7 +17,7 @@ from bristle.rules import Context, Decision, Rule, State
 
 @dataclass(frozen=True)
 class StepState:
-    """What a peer carries from one iteration to the next; with a batch axis, what many do.
+    """State of one peer between iterations or, with a batch axis, of many.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the demo is: peers with a few digits each on a real network, attackers among them, and what to compare with."""
+"""Definition of the demo: peers with a few digits each on a real network, attackers among them, and baselines."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Demo:
 
     @property
     def members(self) -> int:
-        """How many are in the network: benign peers are numbered first, then attackers."""
+        """Number of peers and attackers; benign peers are numbered first."""
         return self.peers + self.attackers
 
     def shortened(self) -> Demo:

@@ -1,4 +1,4 @@
-"""What a person sees of the demo."""
+"""The demo on the terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = "rows.jsonl"
 
 
 def show(demo: Demo, *, out: Path, json: Path | None = None, page: tuple[str, int] | None = None) -> None:
-    """Run the demo with live progress; end with what was reached, by whom, and where the report is.
+    """Run the demo with live progress, then print the results and where the report is.
 
     `page` is where to serve a live page.
     """
@@ -173,7 +173,7 @@ def _end(
     out: Path,
     json: Path | None,
 ) -> None:
-    """Say what was reached and where to look further."""
+    """Print the results and where the report is."""
     screen = terminal()
     if not rows:
         screen.print("No peer came as far as a row: there is nothing to report.")

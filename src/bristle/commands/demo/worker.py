@@ -38,14 +38,14 @@ from bristle.wire.sizes import Encoding
 
 @dataclass(frozen=True)
 class Listening:
-    """The first peer, or the relay, is there: whom each member is told of."""
+    """The first peer, or the relay, is listening: the addresses that each member is given."""
 
     known: Mapping[int, tuple[Address, ...]]
 
 
 @dataclass(frozen=True)
 class Met:
-    """All members of a process have found the others, or as many as they could: neighbours of each, and attackers."""
+    """All members of a process have connected: the number of neighbours, address and key id of each."""
 
     neighbours: Mapping[int, int]
     addresses: Mapping[int, Address]
@@ -54,7 +54,7 @@ class Met:
 
 @dataclass(frozen=True)
 class Connected:
-    """What a benign peer has received and refused since the start, and the key ids of its neighbours."""
+    """Bytes received and refusals of a benign peer since the start, and the key ids of its neighbours."""
 
     bytes_in: int
     refused: Mapping[str, int]
@@ -63,7 +63,7 @@ class Connected:
 
 @dataclass(frozen=True, eq=False)
 class PeerIteration:
-    """One iteration of a benign peer; weights [heard, classes] are the share of each row that came from each."""
+    """One iteration of a benign peer; weights [heard, classes] are each sender's share of each row."""
 
     peer: int
     iteration: int
@@ -97,7 +97,7 @@ Event = Listening | Met | PeerIteration | Finished | Failed
 
 
 class Command(StrEnum):
-    """What a process is told, besides where others listen."""
+    """Commands to a worker process."""
 
     GO = "go"
     STOP = "stop"
