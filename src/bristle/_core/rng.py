@@ -1,4 +1,4 @@
-"""Random draws that repeat: the same key gives the same numbers, on every machine and array library."""
+"""Reproducible random draws: the same key gives the same numbers, on every machine and array library."""
 
 from __future__ import annotations
 

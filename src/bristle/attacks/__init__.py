@@ -1,4 +1,4 @@
-"""What an adversary sends: attacks that state what they know and are shown no more.
+"""Attacks: what an adversary sends, given no more than what the attack says it knows.
 
 Every attack has the same call: `attack(view, rng=)` returns heads [..., K, C, D], what K attackers send to
 each victim; `attack.labels(y)` returns the labels that they train on.

@@ -1,4 +1,4 @@
-"""What every attack has in common: one call, checked once, that shows it no more than it says it knows."""
+"""The base class of all attacks: one checked call that hides what the attack does not know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks that need no knowledge of anyone: wrong data, wrong numbers, old news."""
+"""Attacks without knowledge of others: flipped labels, noise, invalid numbers, replays."""
 
 from __future__ import annotations
 

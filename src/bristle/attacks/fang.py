@@ -1,4 +1,4 @@
-"""The local model poisoning attacks of Fang et al.: push a victim against the way it would have gone."""
+"""The local model poisoning attacks of Fang et al.: push a victim against the direction of its update."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class FangKrum(Fang):
         return self.epsilon > 0
 
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
-        """Go as far as Krum lets itself be led."""
+        """Take the largest step for which Krum still chooses the attacker's head."""
         xp, mean = honest.xp, honest.mean_with(victim)
         direction = -xp.sign(change)
         length = self._largest(honest, victim, mean, direction, attackers)[:, None]

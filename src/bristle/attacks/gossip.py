@@ -1,4 +1,4 @@
-"""Attacks that live on what is passed around: copying, and cancelling what others pass on."""
+"""Attacks on gossip: copy honest heads, or cancel what they contribute."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class InnerProduct(AgainstHonest):
         check_positive("epsilon", self.epsilon)
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
-        """Send a little of the mean's opposite."""
+        """Send a small negative multiple of the mean."""
         return honest.mean[:, None, :] * -self.epsilon
 
 
@@ -145,7 +145,7 @@ class ALittleIsEnough(AgainstHonest):
             check_positive("z", self.z)
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
-        """Step aside from the mean by as much as passes."""
+        """Send the mean minus z standard deviations."""
         xp, heads = honest.xp, honest.heads
         attackers = view.own.shape[1]
         steps = [
@@ -187,7 +187,7 @@ class WithinReach(AgainstHonest):
         """Return how far [B] the attackers may go from the mean along the unit vectors `direction` [B, F]."""
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
-        """Go from the mean as far as the constraint allows."""
+        """Move from the mean as far as the constraint allows."""
         direction = self._direction(honest)
         heads = honest.mean + self.reach(honest, direction, view)[:, None] * direction
         return heads[:, None, :]

@@ -1,4 +1,4 @@
-"""One attacker under many names."""
+"""The sybil attack: one attacker with many identities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sybil(Attack):
 
     Douceur, "The Sybil Attack", IPTPS 2002; in learning, Fung, Yoon and Beschastnikh, "The Limitations of
     Federated Learning in Sybil Settings", RAID 2020. Only the first of the own heads counts. The inner
-    attack is told of K attackers, since that is how many the victim counts. Knows what the inner attack
+    attack sees K attackers, since that is how many the victim counts. Knows what the inner attack
     knows; draws random numbers. Costs what the inner attack costs, and O(K d).
 
     Parameters

@@ -1,4 +1,4 @@
-"""What attackers may see: one view per call, checked once and cut into blocks of victims."""
+"""The attackers' view of a round: checked once, reduced to what they know, split into blocks of victims."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """The scene of an attack: K attackers about to send to each of the victims [...].
+    """Everything that K attackers may know before they send to each of the victims [...].
 
     An attack that knows nothing sends the same to everyone, so that it needs no victims' axes: called with
     `own` [K, C, D], its answer can be shared by all.
@@ -109,7 +109,7 @@ def check_shapes(view: View) -> tuple[int, ...]:
 def blocks(
     view: View, batch: tuple[int, ...], draws: Array | None, *, whole: bool = False
 ) -> Iterator[tuple[View, Array | None]]:
-    """Cut a view into blocks of victims [B, ...], each with its uniforms; `whole`: into one block of all of them.
+    """Split a view into blocks of victims [B, ...], each with its uniforms; `whole`: into one block of all of them.
 
     In a block the inbox is a plain array [B, M, C, D] in which absent heads are zero, and the mask is always
     given. What the attack does not see is not looked at.

@@ -1,4 +1,4 @@
-"""What to make of received heads: rules that answer with decisions.
+"""Aggregation rules: what a peer makes of the heads that it receives.
 
 Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
 """

@@ -44,7 +44,7 @@ class GeometricMedian(Rule):
     measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Walk towards the geometric median."""
+        """Iterate towards the geometric median."""
         xp, gram = inbox.xp, inbox.gram
         weights = _central_half(xp, inbox)
         for _ in range(self.iterations):
@@ -80,7 +80,7 @@ class CenteredClipping(Rule):
     measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Walk towards the clipped mean."""
+        """Iterate towards the clipped mean."""
         xp, gram, count = inbox.xp, inbox.gram, inbox.received + 1
         weights = _at_own(xp, inbox)
         scale = xp.ones_like(weights)

@@ -1,4 +1,4 @@
-"""Krum and what was built on it: trust the heads that lie closest together."""
+"""Krum, Multi-Krum and Bulyan: choose the heads that lie closest together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ByNeighbours(Rule):
-    """A rule that trusts heads by how near their neighbours lie, told to expect f attackers."""
+    """A rule that trusts heads by how near their neighbours lie; expects f attackers."""
 
     f: int = 4
 

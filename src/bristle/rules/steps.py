@@ -12,8 +12,7 @@ from bristle._core import Array, Pool, argsort, take_rows
 from bristle._core.linear_algebra import Pull, pull_in
 from bristle._core.validation import check_count, check_positive
 from bristle.rules.base import Rule, Verdict, kept_or, stay
-from bristle.rules.call import Call, State, Task
-from bristle.rules.candidate_sampling import Draw
+from bristle.rules.call import Call, Draw, State, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
@@ -30,7 +29,7 @@ class Step(ABC):
 
     @property
     def measures(self) -> Measure:
-        """What the step asks of the models anyway, as for rules."""
+        """What the step measures of the models, as for rules."""
         return Measure.NORMS
 
     @property
@@ -199,7 +198,7 @@ class Chain(Rule):
 
     @property
     def test_samples(self) -> int:
-        """As many as the rule needs."""
+        """Held-out samples of a class that the rule needs."""
         return self.rule.test_samples
 
     @property
@@ -209,7 +208,7 @@ class Chain(Rule):
 
     @property
     def measures(self) -> Measure:
-        """The most that any part asks for."""
+        """The most that any part measures."""
         if not self.steps:
             return self.rule.measures
         most = max(self.rule.measures, *(step.measures for step in self.steps))

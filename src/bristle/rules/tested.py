@@ -1,4 +1,4 @@
-"""Rules that hold received heads against something of one's own: test samples, or the own update."""
+"""Rules that compare received heads with test samples or with the own update."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Mozi(Rule):
 
     @property
     def test_samples(self) -> int:
-        """One sample of any class."""
+        """Held-out samples of a class that are needed: one."""
         return 1
 
     measures = Measure.DISTANCES  # Distances from the own head.

@@ -1,4 +1,4 @@
-"""Whether an attack keeps the rules that every attack must keep."""
+"""`check_attack`: a conformance test for attacks."""
 
 from __future__ import annotations
 
