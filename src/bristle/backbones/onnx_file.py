@@ -29,7 +29,7 @@ _ATTRIBUTE_INT, _ATTRIBUTE_FLOAT, _ATTRIBUTE_INTS = 2, 1, 7
 
 @dataclass(frozen=True)
 class GraphPart:
-    """What is added to a graph: messages made by `node` and `tensor`, and the outputs it then has."""
+    """An addition to a graph: messages made by `node` and `tensor`, and the outputs it then has."""
 
     nodes: Sequence[bytes]
     initializers: Sequence[bytes]
@@ -84,7 +84,7 @@ def extend(data: bytes, extension: GraphPart) -> bytes:
 
 
 def has_external_weights(data: bytes) -> bool:
-    """Tell whether a weight of the model lies in another file, where a digest of `data` misses it."""
+    """Return whether a weight of the model lies in another file, which a digest of `data` does not cover."""
     return any(
         number == _TENSOR_LOCATION and _first_varint(raw) == _TENSOR_EXTERNAL
         for graph_number, _, graph in _fields(data)

@@ -23,7 +23,7 @@ DashboardAt = Annotated[
 
 @contextmanager
 def interruptible(what_stays: str) -> Iterator[None]:
-    """Answer Ctrl-C with one line that says what was kept."""
+    """Catch Ctrl-C and print one line that says what was kept."""
     try:
         yield
     except KeyboardInterrupt:

@@ -91,7 +91,7 @@ def tune(
 
 
 class EngineName(StrEnum):
-    """Who runs the worlds of a reproduction."""
+    """What runs the worlds of a reproduction."""
 
     local = "local"
     ray = "ray"
@@ -148,7 +148,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
     title: Annotated[str | None, typer.Option(help="What the page is called.", show_default="Bristle: results")] = None,
 ) -> None:
-    """Look at results: figures (PNG and SVG) and HTML pages that need nothing else, from any results files.
+    """Draw results: figures (PNG and SVG) and self-contained HTML pages, from any results files.
 
     report.html compares rules. run.html shows each run as its live page did: where the rows hold the last decisions
     (`simulate --decisions`, `demo`, `peer`), also who listened to whom, and why.

@@ -1,4 +1,4 @@
-"""`bristle reproduce` for people: the list, progress from all workers, and what was written."""
+"""`bristle reproduce`: the list of figures, progress of all workers, and what was written."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _progress() -> Iterator[ReproductionProgress]:
 
 
 class _State:
-    """How far everybody is. The measure is cost, not runs: a world of 100 peers counts for many."""
+    """Progress of all workers, measured by cost, not runs: a world of 100 peers counts for many."""
 
     def __init__(self, update: Callable[..., None]) -> None:
         self._update = update

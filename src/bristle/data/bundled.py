@@ -65,7 +65,7 @@ def context_of(
     current: npt.NDArray[np.uint16],
     column: int,
 ) -> npt.NDArray[np.uint16]:
-    """Context of one pixel position, for all images; rows are padded by two columns left and one right."""
+    """Return the context of one pixel position, for all images; rows are padded by two columns left and one right."""
     at = column + 2
     west, north = current[at - 1], above[at]
     diagonal = (above[at - 1] >> 1) << 6 | (above[at + 1] >> 1) << 8
@@ -118,7 +118,7 @@ PARTS = 4
 
 @lru_cache(maxsize=1)
 def mnist() -> Dataset:
-    """Handwritten digits, 60,000 to train on and 10,000 to test on, 28 x 28, 8-bit grey.
+    """Return MNIST: 60,000 handwritten digits to train on and 10,000 to test on, 28 x 28, 8-bit grey.
 
     Read once per process (1 to 2 s) and then shared, hence the arrays are read-only.
 

@@ -38,7 +38,7 @@ class Check:
     source: Source = "paper"
 
     def __call__(self, measured: MeasuredRows) -> ClaimResult:
-        """Say whether it held."""
+        """Return whether the claim held."""
         held: bool | None
         try:
             held, words = self.outcome(measured)
@@ -48,14 +48,14 @@ class Check:
 
 
 def need(value: T | None) -> T:
-    """Insist on something that must have been measured."""
+    """Return a measured value, or raise NotMeasuredError."""
     if value is None:
         raise NotMeasuredError
     return value
 
 
 def all_of(*parts: Outcome) -> Outcome:
-    """Hold where all parts hold."""
+    """Return a check that holds where all parts hold."""
 
     def check(measured: MeasuredRows) -> tuple[bool, str]:
         outcomes = [part(measured) for part in parts]
@@ -416,7 +416,7 @@ BARS = (*(one.check() for one in TARGETS), *(one.check() for one in NOT_BELOW))
 
 
 def observations(measured: MeasuredRows, panels: list[tuple[str, str]]) -> list[ClaimResult]:
-    """Say where another rule ends above Bristle."""
+    """Return the worlds where another rule ends above Bristle."""
     found = []
     for figure, panel in panels:
         ours = measured.final(figure, panel)

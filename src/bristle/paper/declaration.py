@@ -118,13 +118,13 @@ class RunTask:
 
     @classmethod
     def read(cls, text: str) -> RunTask:
-        """Return the task that `text` tells."""
+        """Return the task that `text` describes."""
         content = json.loads(text)
         return cls(kind=content["kind"], config=content["config"])
 
     @property
     def cost(self) -> float:
-        """Estimate how long it takes beside others, in no particular unit; long ones are begun first."""
+        """Relative running time, in arbitrary units; long tasks start first."""
         world, heads = self.config["world"], self.config["topology"].get("k")
         heard = world["attackers"] + (world["peers"] - 1 if heads is None else heads)
         return float(world["iterations"] * world["peers"] * (12 + heard)) * (50 if self.kind == "regular" else 1)

@@ -138,7 +138,7 @@ def non_iid(world: Setting, chosen: dict[str, str]) -> tuple[WorldPanel, ...]:
 
 
 def red_team() -> tuple[WorldPanel, ...]:
-    """Every other attack in the paper's non-i.i.d. world."""
+    """Return panels of every other attack in the paper's non-i.i.d. world."""
     covered = {"none", "sybil", *FANG, *ALONG, *KNOWING}
     panels = [
         WorldPanel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
@@ -149,7 +149,7 @@ def red_team() -> tuple[WorldPanel, ...]:
 
 
 def knowing() -> tuple[WorldPanel, ...]:
-    """Attackers who know how foreign rows are admitted."""
+    """Return panels of attackers that know how foreign rows are admitted."""
     return tuple(
         WorldPanel(
             name=match.name,

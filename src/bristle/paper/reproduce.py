@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What came of it: rows of worlds, other measurements, and what was wanted."""
+    """Results of a reproduction: rows of worlds, other measurements, and what was wanted."""
 
     wanted: Wanted
     rows: tuple[Row, ...]
@@ -64,7 +64,7 @@ def wanted_of(
     full: bool = False,
     quick: bool = False,
 ) -> Wanted:
-    """Return what is wanted, or say what is wrong with it before anything is run."""
+    """Return what is to be reproduced, or raise ValueError before anything is run."""
     known = {figure.name: figure for figure in figures()}
     for name in names:
         if name not in known:
@@ -97,7 +97,7 @@ def contender(name: str) -> Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class ReproductionProgress:
-    """Whom to tell: `begin(tasks, finished)`, `tick(task, iteration)`, `done(task)`; features come before."""
+    """Callbacks: `features(done, all)`, then `begin(tasks, finished)`, `tick(task, iteration)` and `done(task)`."""
 
     features: Callable[[int, int], None] | None = None
     begin: Callable[[list[RunTask], int], None] = lambda tasks, finished: None
@@ -127,7 +127,7 @@ def reproduce(
     engine, address, processes
         Processes on this machine, or Ray at an address.
     progress : ReproductionProgress
-        Whom to tell how far it is.
+        Callbacks for progress.
     """
     progress = progress or ReproductionProgress()
     backbone = bundled()

@@ -1,4 +1,4 @@
-"""One task of a reproduction, in whatever process: text in, rows out as text."""
+"""Run one task of a reproduction, in any process: text in, rows out as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPEATS = 15
 
 
 def work(text: str, data: FeatureData, tick: Tick) -> str:
-    """Do a task and return its rows as JSON."""
+    """Run a task and return its rows as JSON."""
     task = RunTask.read(text)
     config = read(task.config)
     scenario = scenario_of(config, classes=len(data.classes))
@@ -46,7 +46,7 @@ def _world(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 
 
 def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """One head trained on what all benign peers hold, in as many steps as they take."""
+    """Train one head on the samples of all benign peers, in as many steps as they take."""
     accuracy = oracle_accuracy(World(scenario, data).held, data, steps=scenario.iterations)
     return [
         {
@@ -67,7 +67,7 @@ def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> li
 
 @dataclass(frozen=True, kw_only=True)
 class _Listening(Local):
-    """Never integrates, and notes the distances from every own head to the heads received in the last iteration."""
+    """Never integrates, and records the distances from every own head to the heads received in the last iteration."""
 
     heard: list[np.ndarray[Any, Any]] = field(default_factory=list, compare=False)
 
@@ -82,7 +82,7 @@ class _Listening(Local):
         context: Context | None = None,
         rng: Any = None,
     ) -> Decision:
-        """Note the distances in the last iteration, then decide."""
+        """Record the distances in the last iteration, then decide."""
         if context is not None and context.iteration == context.total:
             heads = received.gather() if isinstance(received, Pool) else received
             gaps = to_numpy(heads).astype(np.float64) - to_numpy(own).astype(np.float64)[:, None]
@@ -93,7 +93,7 @@ class _Listening(Local):
 
 
 def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """Mean distance from a peer's head to those it receives, by how many classes sender and receiver share.
+    """Measure the mean distance from a peer's head to received ones, by how many classes both sides share.
 
     Peers learn alone, as in the paper's figure: heads that are integrated all the time end up close to each other.
     """
@@ -124,7 +124,7 @@ def _spread(values: np.ndarray[Any, Any]) -> Row:
 
 
 def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """Time of one peer's iteration against how many heads it received; two of three are benign."""
+    """Measure the time of one peer's iteration by how many heads it received; two of three are benign."""
     # All rules are given the same heads, those of peers that learned alone.
     world = World(replace(scenario, rule=Local()), data)
     while world.iteration < scenario.iterations:

@@ -82,7 +82,7 @@ CODES = {reason.name.lower().replace("_", "-"): int(reason) for reason in Reason
 
 
 def is_peer_record(row: Mapping[str, Any]) -> bool:
-    """Tell whether a row is an iteration of a peer, not a measurement of a world."""
+    """Return whether a row is an iteration of a live peer, not a measurement of a world."""
     return "rule" not in row and "heard" in row and "iteration" in row
 
 
@@ -94,9 +94,9 @@ def check_peer_record(row: Mapping[str, Any]) -> None:
         for one in row["heard"]:
             sound = sound and one["reason"] in CODES and isinstance(one["sender"], str) and 0 <= one["share"] <= 1
     except (KeyError, TypeError) as error:
-        raise ValueError(f"an iteration of a peer cannot be read: {type(error).__name__} {error}") from error
+        raise ValueError(f"a row of a peer cannot be read: {type(error).__name__} {error}") from error
     if not sound:
-        raise ValueError("an iteration of a peer holds a number or a reason that is none")
+        raise ValueError("a row of a peer holds an invalid number or reason")
 
 
 def rows_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> list[dict[str, Any]]:

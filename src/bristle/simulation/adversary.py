@@ -53,7 +53,7 @@ class IterationScene:
     senders: Integers
 
     def mask(self) -> Booleans | None:
-        """Tell what is received, from benign peers and then from attackers [N, M + K'] (None: everything)."""
+        """Return the mask of what is received from benign peers, then from attackers [N, M + K'] (None: everything)."""
         benign, attackers = self.arrived.mask, self.attackers_mask
         if benign is None and attackers is None:
             return None
@@ -136,7 +136,7 @@ class Adversary:
         return self._count if self._per_victim else 0
 
     def meet(self, scene: IterationScene) -> None:
-        """Begin an iteration: make what is the same for all victims."""
+        """Start an iteration: compute what is the same for all victims."""
         self._before = self._sent
         if self._count and not self._per_victim:
             view = View(
@@ -171,7 +171,7 @@ class Adversary:
         return Pool(heads, from_numpy(together, like=like)), found
 
     def observe(self, iteration: int, kept: HeadState, after: StepState) -> None:
-        """See how the victims' training moved them in an iteration, in all rows: also those that it leaves alone then.
+        """Record how training moved the victims' heads in an iteration, in all rows.
 
         `kept` is what they were before, as it is kept. A victim that did not act shows the step it would have taken.
         """
@@ -268,7 +268,7 @@ class Adversary:
         return found | {name: values for name, values in optional.items() if values is not None}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go back to a state."""
+        """Restore what `state` returned."""
         self.trained = HeadState(state["head"], state["first"], state["second"], state["steps"])
         self._sent, self._update = state.get("sent"), state.get("update")
 

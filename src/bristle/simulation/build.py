@@ -1,4 +1,4 @@
-"""What a configuration stands for: the rule, the attack, the data and all else that the engine takes."""
+"""Build the scenario, rule, attack, data and backbone that a configuration describes."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def make_backbone(section: DataSection) -> Backbone:
 
 
 def _frozen(value: Any) -> Any:
-    """Turn TOML's lists into tuples, all the way down: options are values."""
+    """Return options with tuples in place of TOML's lists, at all depths."""
     if isinstance(value, list):
         return tuple(_frozen(entry) for entry in value)
     return {key: _frozen(entry) for key, entry in value.items()} if isinstance(value, dict) else value

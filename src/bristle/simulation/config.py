@@ -22,7 +22,7 @@ from bristle.simulation.scenario import EVALUATE_EVERY, Moments, Precision, Scen
 
 
 def toml_of(config: SimulationConfig, *, about: str = "") -> str:
-    """Return what the configuration says beyond the defaults, with `about` as a comment at the top."""
+    """Return the non-default settings as TOML, with `about` as a comment at the top."""
     lines = [f"# {line}".rstrip() for line in about.splitlines()]
     for section, content in config.model_dump(exclude_unset=True).items():
         lines += ["", f"[{section}]"]
@@ -74,12 +74,12 @@ class Named(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is said besides the name."""
+        """The keys besides the name."""
         return dict(self.model_extra or {})
 
     @classmethod
     def is_option(cls, key: str) -> bool:
-        """Tell whether a key belongs to the name that stands beside it, and means nothing with another."""
+        """Return whether a key is an option of the `name` beside it, meaningless with another name."""
         return key not in cls.model_fields or key in cls.of_one_name
 
 
@@ -257,7 +257,7 @@ def _take_out_options(content: dict[str, Any], table: str, name: Any) -> None:
 
 
 def _explained(error: ValidationError) -> str:
-    """Say what is wrong in one line: the first mistake, and how many more there are."""
+    """Return what is wrong in one line: the first mistake, and how many more there are."""
     mistakes = error.errors()
     first = mistakes[0]
     path = [str(part) for part in first["loc"]]
@@ -286,7 +286,7 @@ LONGEST = 40
 
 
 def settings_of(config: SimulationConfig) -> dict[str, str]:
-    """Return what a configuration says beyond the defaults, as text by key: `{"rule.alpha": "0.2"}`."""
+    """Return the non-default settings, as text by key: `{"rule.alpha": "0.2"}`."""
     said = {
         f"{table}.{key}": value
         for table, content in config.model_dump(exclude_defaults=True).items()

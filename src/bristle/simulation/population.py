@@ -52,7 +52,7 @@ def prepare(
 ) -> FeatureData:
     """Extract the features of a dataset, or take them from the cache.
 
-    `test_samples` limits the test set to its first samples, for those who cannot wait.
+    `test_samples` limits the test set to its first samples.
     """
     return FeatureData(
         train=extract(backbone, dataset.x_train, progress=progress),
@@ -64,7 +64,7 @@ def prepare(
     )
 
 
-# Held-out features of up to so many bytes are looked up once; those of larger worlds whenever they are needed.
+# Held-out features up to this many bytes are gathered once; those of larger worlds whenever they are needed.
 KEPT_BYTES = 3 << 29
 
 
@@ -113,7 +113,7 @@ class Population:
 
     @property
     def evaluation_bytes(self) -> int:
-        """What `evaluation(None)` would take."""
+        """Bytes that `evaluation(None)` takes."""
         return int(np.prod(self.held_out.labels.shape)) * int(self.held.features.shape[-1]) * 4
 
     def _moved(self, samples: Samples, rows: Integers | None) -> Samples:
@@ -128,7 +128,7 @@ class Population:
 
 
 def populate(scenario: Scenario, data: FeatureData) -> Population:
-    """Share out the samples of `data` to benign peers and attackers."""
+    """Distribute the samples of `data` to benign peers and attackers."""
     classes, labels = len(data.classes), to_numpy(data.train_labels)
     if scenario.partition is None:
         train, held_out, theirs = _consecutive(scenario, labels, classes)
@@ -154,7 +154,7 @@ def _consecutive(scenario: Scenario, labels: Integers, classes: int) -> tuple[In
 
 
 def _unpadded(index: Integers) -> Integers:
-    """Leave out the columns on the right that nobody has a sample in; one stays."""
+    """Drop the columns on the right that are padding in every row; keep at least one."""
     return index[:, : max(1, int((index >= 0).sum(axis=1).max(initial=0)))]
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves: tidy rows, and a picture of them."""
+"""Results of a run: tidy rows, and a plot of them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ LOG = logging.getLogger("bristle.simulation")
 
 
 def fingerprint(world: World, *, every: int, figure: str) -> str:
-    """Return what tells a run from any other: SHA-256 of its scenario, its data and what its rows look like."""
+    """Return the identity of a run: SHA-256 of its scenario, data, figure name and evaluation interval."""
     data = world.data
     users = () if data.user is None else (data.user,)
     arrays = (data.train, data.train_labels, data.test, data.test_labels, *users)
@@ -52,7 +52,7 @@ def save_checkpoint(path: Path, world: World, rows: list[Row], *, identity: str)
 
 
 def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
-    """Put a world where a checkpoint left it; return the rows so far."""
+    """Restore a world from a checkpoint; return the rows so far."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such checkpoint; leave out resume to begin anew")
     try:

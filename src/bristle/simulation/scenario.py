@@ -148,7 +148,7 @@ class Scenario:
     sharing: Sharing = field(default_factory=Sharing)
 
     def check(self) -> None:
-        """Refuse what cannot be; the data may have more to say."""
+        """Raise ValueError for settings that are impossible with any data."""
         if self.peers < 1 or self.attackers < 0:
             raise ValueError(f"a world needs at least 1 peer and 0 attackers, not {self.peers} and {self.attackers}")
         if not isinstance(self.rule, Rule) or not isinstance(self.attack, Attack):

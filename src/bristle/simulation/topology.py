@@ -191,7 +191,7 @@ class Edges(Topology):
 
 
 def _others(index: Integers) -> Integers:
-    """Turn positions among a node's others [N, M] into numbers of nodes: all from its own on move up by one."""
+    """Return node numbers from positions among a node's others [N, M]: those from its own on move up by one."""
     return index + (index >= np.arange(len(index))[:, None])
 
 

@@ -27,7 +27,7 @@ from bristle.wire.sizes import head_bytes
 
 
 def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
-    """Return what is shared of heads [peers, C, D] in an iteration: themselves, or cut and with noise."""
+    """Return heads [peers, C, D] as they are shared in an iteration: unchanged, or clipped and with noise."""
     if scenario.sharing.plain:
         return heads
     peers, classes, features = heads.shape
@@ -39,7 +39,7 @@ def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
 
 
 CHUNK_BYTES = 64 << 20
-"""What the heads that a chunk of receivers hears may take, where each hears few of all."""
+"""Memory budget for the heads that a chunk of receivers hears, where each hears few of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class World:
             scenario, self.population, like=data.train, head_shape=self.head_shape, claims=benign
         )
         self._neighbourhoods = Neighbourhoods(scenario)
-        self._neighbourhoods.at(1)  # says whether the graph can be
+        self._neighbourhoods.at(1)  # raises if the topology is impossible
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
         self.mailbox = Mailbox(scenario.asynchrony, self.heads, self._schedule.present(1), seed=scenario.seed)
         small = self.population.evaluation_bytes <= KEPT_BYTES
@@ -159,7 +159,7 @@ class World:
         )
 
     def accuracy(self) -> Array:
-        """Accuracy of each benign peer on the whole test set [peers]."""
+        """Return the accuracy of each benign peer on the whole test set [peers]."""
         return accuracy_on(self.heads, self.data.test, self.data.test_labels)
 
     def _chunks(self, scene: IterationScene, receivers: Integers) -> Iterator[Integers]:
@@ -233,7 +233,7 @@ class World:
         return {name: to_numpy(values) for name, values in found.items()}
 
     def restore(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Go back to what `arrays` returned, in a world of the same scenario and data."""
+        """Restore what `arrays` returned, in a world of the same scenario and data."""
 
         def of(name: str) -> Array:
             return from_numpy(arrays[name], like=self.data.train)

@@ -33,7 +33,7 @@ def activated(convolved: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageKind:
-    """What the network is fed: images `[height, width]` (grey) or `[height, width, channels]`.
+    """The input of the network: images `[height, width]` (grey) or `[height, width, channels]`.
 
     Parameters
     ----------
@@ -122,20 +122,20 @@ class PaperNetwork(nn.Module):
         self.register_buffer("deviation", torch.tensor(kind.deviation).reshape(-1, 1, 1), persistent=False)
 
     def features(self, pixels: Tensor) -> Tensor:
-        """Features `[n, features]` of float pixels `[n, channels, height, width]`."""
+        """Return features `[n, features]` of float pixels `[n, channels, height, width]`."""
         x = (pixels - self.mean) / self.deviation
         for convolution, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
             x = activated(norm(convolution(x)))
         return x.flatten(1)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Logits `[n, classes]` of float pixels `[n, channels, height, width]`."""
+        """Return logits `[n, classes]` of float pixels `[n, channels, height, width]`."""
         logits: Tensor = self.head(self.dropout(self.features(pixels)))
         return logits
 
 
 def channels_first(x: Tensor) -> Tensor:
-    """Float pixels `[n, channels, height, width]` of images stored with channels last, or without."""
+    """Return float pixels `[n, channels, height, width]` of images stored with channels last, or without."""
     images = x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2)
     return images.to(torch.float32)
 
@@ -200,7 +200,7 @@ def _block(name: str, source: str, target: str) -> Sequence[bytes]:
 def _folded(
     convolution: nn.Conv2d, norm: nn.BatchNorm2d, scale: float
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Weight and bias of one convolution that does what the two layers do in evaluation, times `scale`."""
+    """Return weight and bias of one convolution that equals the two layers in evaluation, times `scale`."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     with torch.no_grad():

@@ -20,7 +20,7 @@ from bristle._core.files import write_atomically
 from bristle.backbones.pretrain.network import ImageKind, PaperNetwork, channels_first
 
 State = dict[str, npt.NDArray[np.generic]]
-"""Everything that training needs to go on, by name."""
+"""Everything that training needs to continue, by name."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to: the mean training loss and the accuracy on the held-out images."""
+    """Results of an epoch: the mean training loss and the accuracy on the held-out images."""
 
     number: int
     loss: float
@@ -94,7 +94,7 @@ class EpochProgress:
     batch: int
     batches: int
     finished: Epoch | None = None
-    """What the epoch came to, after its last batch."""
+    """Results of the epoch, after its last batch."""
 
 
 class Trainer:
@@ -172,7 +172,7 @@ class Trainer:
         return network.to(self.device).eval()
 
     def state(self) -> State:
-        """Everything needed to go on, as plain arrays."""
+        """Return everything needed to continue, as plain arrays."""
         state: State = {"history": np.array([(e.number, e.loss, e.validation) for e in self.history])}
         for group, tensors in self._tensors().items():
             state |= {f"{group}/{name}": value.detach().cpu().numpy() for name, value in tensors.items()}
@@ -221,7 +221,7 @@ class Trainer:
 
     @contextmanager
     def _drawing(self, epoch: int) -> Iterator[torch.Generator]:
-        """Give a generator for this epoch; torch's own (dropout, first weights) draws from the same seed."""
+        """Yield a generator for this epoch; torch's own (dropout, first weights) uses the same seed."""
         key = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(key)
@@ -247,7 +247,7 @@ def distorted(pixels: Tensor, recipe: Recipe, generator: torch.Generator) -> Ten
 
 
 def accuracy(network: PaperNetwork, x: Tensor, y: Tensor, *, batch: int = 1024) -> float:
-    """Share of the images `x` that `network` puts into their class `y`."""
+    """Return the accuracy of `network` on images `x` of classes `y`."""
     with torch.no_grad():
         pieces = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
         right = [(network(channels_first(images)).argmax(1) == labels).sum() for images, labels in pieces]

@@ -83,7 +83,7 @@ def check_enough(data: Dataset) -> None:
 
 
 def train_heads(x: Tensor, y: Tensor, *, classes: int, batch: int | None = None, steps: int = STEPS) -> Tensor:
-    """Heads `[runs, classes, features]` after `steps` of Adam from zero on `x` `[runs, n, features]`.
+    """Return heads `[runs, classes, features]` after `steps` of Adam from zero on `x` `[runs, n, features]`.
 
     The gradient is that of the mean negative log-likelihood plus `L2` times the head. Mini-batches are
     drawn without replacement; without `batch` every step sees all samples.

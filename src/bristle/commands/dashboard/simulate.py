@@ -1,4 +1,4 @@
-"""What a simulated world shows of itself: kept while it runs, put together when somebody looks."""
+"""Snapshots of a simulated world: recorded while it runs, assembled when somebody looks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Integers = npt.NDArray[np.int64]
 
 REFUSALS = (Reason.WRONG_SHAPE, Reason.WRONG_DTYPE, Reason.NOT_FINITE, Reason.TOO_LARGE)
 MOST_POOLED = 20_000
-"""Samples that an oracle is trained on at most: with more it would keep others waiting."""
+"""Samples that an oracle is trained on at most: more would take too long."""
 
 
 class SimulationBoard:
@@ -57,7 +57,7 @@ class SimulationBoard:
         return self.feed is not None and self.feed.wanted
 
     def decided(self, latest: Round) -> None:
-        """Take note of an iteration: counts of all, and the rest only if somebody looks."""
+        """Record an iteration: counts always, the rest only if somebody looks."""
         self._iteration = latest.iteration
         if not self._chosen:
             self._shown = _chosen(latest, self.scenario, len(self._shown))
@@ -71,11 +71,11 @@ class SimulationBoard:
             self._latest = latest
 
     def measured(self, iteration: int, measured: Measurement) -> None:
-        """Take note of an evaluation; its row comes next."""
+        """Record an evaluation; its row comes next."""
         self._measured = measured
 
     def row(self, row: Row) -> None:
-        """Take note of a row; those of a checkpoint know nothing of the best peer."""
+        """Record a row; those of a checkpoint lack the best peer."""
         best = None if self._measured is None else float(self._measured.accuracy.max())
         low = None if best is None else row["accuracy_min"]
         self.history.append((row["iteration"], row["accuracy_mean"], low, best))

@@ -47,7 +47,7 @@ class Search:
         return self.experiment.config
 
     def identity(self) -> str:
-        """Return what tells this search from any other: all but how long it goes on."""
+        """Return the identity of this search: everything but the number of trials."""
         world = World(self.experiment.scenario, self.experiment.data)
         said = (fingerprint(world, every=1, figure=""), self.ranges, self.seeds, self.seed)
         return hashlib.sha256(repr(said).encode()).hexdigest()
@@ -70,7 +70,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningProgress:
-    """Whom to tell: of the trials that are there already, of each iteration, and of each finished trial."""
+    """Callbacks for the trials that exist already, each iteration, and each finished trial."""
 
     begin: Callable[[list[Trial]], None] = lambda trials: None
     iteration: Callable[[], None] = lambda: None
@@ -79,7 +79,7 @@ class TuningProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What came of a search.
+    """Results of a search.
 
     `checked` holds the accuracy of `given` and of `best` with seeds that the search has not seen: the best of many
     trials owes some of its figure to luck, and there it cannot.

@@ -1,4 +1,4 @@
-"""`bristle tune` for people: progress, the best so far, and what was found."""
+"""`bristle tune`: progress, the best so far, and what was found."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Partition:
         return self._counts(self.train)
 
     def held_out_counts(self) -> Indices:
-        """Held-out samples per peer and class, `[peers, classes]`."""
+        """Return the number of held-out samples per peer and class, `[peers, classes]`."""
         return self._counts(self.held_out)
 
     def table(self, *, rows: int = 20, columns: int = 26) -> str:
@@ -134,7 +134,7 @@ class SampleSource:
         return cls(labels, tuple(str(number) for number in range(labels.max() + 1)), None, "labels")
 
     def class_pools(self) -> Pools:
-        """One pool per class."""
+        """Return one pool per class."""
         return Pools(self.labels, len(self.classes), lambda pool: f"{self.name}: class {self.classes[pool]!r}")
 
 
@@ -162,7 +162,7 @@ class Partitioner(ABC):
             raise ValueError(f"held_out={self.held_out}: give 0 or more samples per class and peer")
 
     def __call__(self, data: Dataset | npt.ArrayLike, *, peers: int | None = None, seed: int = 0) -> Partition:
-        """Share out the training samples of a dataset (or samples with these labels).
+        """Distribute the training samples of a dataset (or samples with these labels) to peers.
 
         Parameters
         ----------
@@ -195,12 +195,12 @@ class Partitioner(ABC):
         return peers
 
     def may_reuse(self) -> bool:
-        """Whether a sample may serve several peers."""
+        """Return whether a sample may serve several peers."""
         return False
 
     @abstractmethod
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Say how many samples each peer gets, from which pools."""
+        """Return how many samples each peer gets, from which pools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ class ReusingPartitioner(Partitioner):
     reuse: bool = False
 
     def may_reuse(self) -> bool:
-        """Whether a sample may serve several peers."""
+        """Return whether a sample may serve several peers."""
         return self.reuse
 
 

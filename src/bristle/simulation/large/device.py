@@ -32,7 +32,7 @@ def torch_device(name: str) -> Any:
 
 
 def free_bytes(device: Any) -> int:
-    """Return how much memory can still be had on a device."""
+    """Return the free memory of a device in bytes."""
     if device.type == "cuda":
         import torch  # noqa: PLC0415
 

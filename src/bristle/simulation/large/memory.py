@@ -1,4 +1,4 @@
-"""Which scenarios can be large worlds, and the memory that they take."""
+"""Eligibility of scenarios as large worlds, and their memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKING_BYTES = {"cuda": 6 << 30, "cpu": 256 << 20}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Bytes that a large world takes: `nodes` times what is kept of each, tables, and room to work in.
+    """Memory of a large world in bytes: `nodes` times the bytes per node, tables, and working memory.
 
     Parameters
     ----------
@@ -146,14 +146,14 @@ def _gb(size: int) -> str:
 
 
 def suits(scenario: Scenario, data: FeatureData) -> str | None:
-    """Say why a scenario cannot be a large world; None where it can."""
+    """Return why a scenario cannot be a large world; None where it can."""
     if not array_api_compat.is_torch_array(data.train):
         return "its data must be torch tensors: give it a device"
     return suits_scenario(scenario)
 
 
 def suits_scenario(scenario: Scenario) -> str | None:
-    """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
+    """Return why a scenario cannot be a large world, whatever its data; None where it can."""
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
         return "its attackers must send what they trained: the attack none or label-flip"
     if scenario.attackers and not scenario.attackers_in_graph:
