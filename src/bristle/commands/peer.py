@@ -39,7 +39,7 @@ from bristle.wire.sizes import Encoding
 
 @dataclass(frozen=True, eq=False)
 class PeerData:
-    """Features and labels of this peer, the classes of its group, and a test set."""
+    """Features and labels of a peer, the classes of its group, and a test set."""
 
     classes: tuple[str, ...]
     features: npt.NDArray[np.float32]
@@ -57,22 +57,22 @@ def prepare(
     samples: int | None = None,
     seed: int = 0,
 ) -> PeerData:
-    """Load data and extract the features of those samples that the peer uses.
+    """Load data and extract the features of the samples that the peer uses.
 
     Parameters
     ----------
     source
         An .npz file, a folder of class folders, ``mnist``, an installed package's dataset, or ``module:name``.
     backbone
-        What makes the features; a folder's images are brought to the size that it wants.
+        Extracts the features; images of a folder are resized to its input.
     chosen
-        Names of the classes that this peer holds; None for all in the data.
+        Names of the classes to use; None for all in the data.
     group_classes
-        All classes of the group, in its order; None where the data have them all.
+        All classes of the group, in its order; None if the data have them all.
     samples
-        At most so many of each class.
+        Largest number of samples per class.
     seed
-        Of the choice of those.
+        Seed of their choice.
     """
     dataset = _loaded(source, backbone)
     classes = tuple(group_classes or dataset.classes)
@@ -154,7 +154,7 @@ class PeerOptions:
         return None if self.rule is None else rules.create(self.rule)
 
     def make_data(self, backbone: Backbone) -> PeerData | None:
-        """Return this peer's data; None where all of them are to come over HTTP."""
+        """Return the data of this peer; None if all data come over HTTP."""
         group_classes = names(self.group_classes, "--group-classes")
         if self.data is None:
             if group_classes is None:
@@ -170,7 +170,7 @@ class PeerOptions:
         )
 
     def make_pace(self) -> Pace:
-        """Return when to work. Power and hours hold for training and for sending alike."""
+        """Return the pace. Power and hours apply to training and sending alike."""
         wanted: list[Condition] = [OnPower()] if self.only_on_power else []
         wanted += [Hours.parse(self.hours)] if self.hours else []
         when: Condition = wanted[0] if len(wanted) == 1 else all_of(*wanted) if wanted else Always()
@@ -185,7 +185,7 @@ class PeerOptions:
 
 
 def names(text: str | None, option: str) -> tuple[str, ...] | None:
-    """Read names between commas."""
+    """Parse names separated by commas."""
     if text is None:
         return None
     found = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -195,7 +195,7 @@ def names(text: str | None, option: str) -> tuple[str, ...] | None:
 
 
 def address(text: str, option: str) -> Address:
-    """Read HOST:PORT; an IPv6 address stands in brackets."""
+    """Parse HOST:PORT; an IPv6 address stands in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"{option} {text!r}: write HOST:PORT, e.g. 192.0.2.7:7700 or [2001:db8::7]:7700")
@@ -203,12 +203,12 @@ def address(text: str, option: str) -> Address:
 
 
 def http_address(text: str) -> Address:
-    """Read PORT, which is on this machine alone, or HOST:PORT."""
+    """Parse PORT, on loopback, or HOST:PORT."""
     return address(text if ":" in text else f"127.0.0.1:{text}", "--http")
 
 
 def read_secret(path: Path | None) -> bytes | None:
-    """Read the secret of a closed group from a file that others cannot read."""
+    """Read the secret of a closed group; refuse a file that others can read."""
     if path is None:
         return None
     if not path.is_file():
@@ -220,7 +220,7 @@ def read_secret(path: Path | None) -> bytes | None:
 
 
 def read_members(path: Path | None) -> frozenset[bytes] | None:
-    """Read key ids in hexadecimal, one a line; what follows a # is a comment."""
+    """Read key ids in hexadecimal, one per line; # starts a comment."""
     if path is None:
         return None
     if not path.is_file():
@@ -261,9 +261,9 @@ class Words(logging.Formatter):
         event, details = record.getMessage(), dict(_details(record))
         if event in details:
             event = f"{event} {details.pop(event)}"
-        told = "  ".join(f"{name} {_short(value)}" for name, value in details.items())
+        shown = "  ".join(f"{name} {_short(value)}" for name, value in details.items())
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = f"{datetime.fromtimestamp(record.created):%H:%M:%S}  {level}{event}  {told}".rstrip()
+        line = f"{datetime.fromtimestamp(record.created):%H:%M:%S}  {level}{event}  {shown}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -290,7 +290,7 @@ def _short(value: object) -> str:
 
 
 def run_peer(options: PeerOptions) -> bool:
-    """Run a peer until it is stopped, or has done its iterations; tell whether it had done those.
+    """Run a peer until it is stopped or has done its iterations; return whether it has done them.
 
     SIGTERM and SIGINT end it after the iteration in progress, with everything kept.
     """
@@ -299,14 +299,14 @@ def run_peer(options: PeerOptions) -> bool:
     http = None if options.http is None else http_address(options.http)
     backbone = options.make_backbone()
     with ExitStack() as exits:
-        told: list[Callable[[Turn], None]] = []
+        watchers: list[Callable[[Turn], None]] = []
         if options.json is not None:
-            told.append(exits.enter_context(RowsFile(options.json)).write)
-        peer, data = _make_peer(options, backbone, lambda turn: [tell(turn) for tell in told])
+            watchers.append(exits.enter_context(RowsFile(options.json)).write)
+        peer, data = _make_peer(options, backbone, lambda turn: [watch(turn) for watch in watchers])
         feed = exits.enter_context(dashboard(options.page))
         board = None if feed is None else PeerBoard(peer, feed, total=options.iterations)
         if board is not None:
-            told.append(board.took)
+            watchers.append(board.took)
         return asyncio.run(_serve(peer, data, options.iterations, http, board))
 
 

@@ -27,41 +27,41 @@ TRAINING_IMAGES = 12_000
 EVALUATE_EVERY = 5
 ROW_EVERY = 10
 PROCESSES = 1
-"""Worker processes unless said otherwise. On two busy cores a second one did not pay: see docs/network.md."""
+"""Default number of worker processes. On two busy cores a second one did not pay: see docs/network.md."""
 
 COMPARED = 300
-"""Iterations of the simulated worlds at most: the paper's runs are that long, and nobody waits for longer ones."""
+"""Largest number of iterations of the simulated baselines: the length of the paper's runs."""
 
 MOST_MEMBERS = 200
-"""Everybody sends to everybody: more than that would only show how a machine is overloaded."""
+"""Largest full mesh: a larger one would only overload the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A network to show.
+    """Settings of the demo.
 
     Parameters
     ----------
     peers, attackers : int
-        Benign peers, and attackers on top of them; each has a socket and an identity of its own.
+        Number of benign peers, and of attackers in addition; each has its own socket and identity.
     attack : str
-        What the attackers send.
+        Name of the attack.
     rule : str
-        What benign peers make of the heads that they receive.
+        Name of the benign peers' rule.
     classes_per_peer : int
         Peer i holds the digits i, ..., i + k - 1, modulo 10.
     impairment : Impairment, optional
-        What a relay between the peers does to their datagrams; None: there is no relay.
+        What a relay between the peers does to datagrams; None for no relay.
     iterations : int
-        How long to learn.
+        Number of iterations.
     interval : float
-        Seconds between the iterations of a peer, at least.
+        Minimum seconds between iterations of a peer.
     encoding : str
-        How numbers are sent.
+        Encoding of sent heads.
     processes : int
-        How many processes the peers are spread over.
+        Number of processes for the peers.
     seed : int
-        Of every random draw that is not the network's.
+        Seed of all random draws except the network's.
     """
 
     peers: int = 10
@@ -82,7 +82,7 @@ class Demo:
         return self.peers + self.attackers
 
     def shortened(self) -> Demo:
-        """Return a demo of the same kind that takes seconds; few peers need more digits each to have them all."""
+        """Return a demo that takes seconds; fewer peers hold more digits each, so that all are covered."""
         return replace(
             self,
             peers=min(self.peers, 5),
@@ -92,7 +92,7 @@ class Demo:
         )
 
     def scenario(self, rule: str) -> Scenario:
-        """Return the same world for the simulator: the same samples, and peers that use `rule`."""
+        """Return the same world for the simulator, with another rule."""
         return Scenario(
             peers=self.peers,
             attackers=self.attackers,
@@ -104,11 +104,11 @@ class Demo:
         )
 
     def holds(self, peer: int) -> str:
-        """Return the digits that a benign peer has samples of."""
+        """Return the digits that a benign peer holds."""
         return " ".join(str((peer + step) % 10) for step in range(self.classes_per_peer))
 
     def check(self) -> None:
-        """Find mistakes before anything takes time."""
+        """Raise ValueError for impossible settings, before anything takes time."""
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
         if not 0 <= self.interval <= 60:

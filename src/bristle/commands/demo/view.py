@@ -97,8 +97,8 @@ def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None
 def _about(demo: Demo) -> str:
     lost = f", behind a relay that loses {demo.impairment.loss:.0%} of all datagrams" if demo.impairment else ""
     return (
-        f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, 2 samples a class to learn from and "
-        f"10 to test with; {demo.attackers} attackers ({demo.attack}) are members of the same group. Each has its own "
+        f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, with 2 samples per class to train and "
+        f"10 to test; {demo.attackers} attackers ({demo.attack}) are members of the same group. Each has its own "
         f"identity and UDP socket{lost}. Accuracy is on all 10,000 test images of MNIST."
     )
 
