@@ -89,4 +89,4 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a JSON Lines file: {error}") from error
+        raise ValueError(f"{path} is not a text file: {error}") from error
