@@ -65,7 +65,7 @@ class _Liar:
 
     def say(self, message: wire.Message | bytes) -> None:
         (link,) = (link for link in self.node.membership.links.values() if link.key_id == self._victim.identity.key_id)
-        self.node._say(link, message if isinstance(message, bytes) else wire.encode(message))
+        self.node.send_message(link, message if isinstance(message, bytes) else wire.encode(message))
 
     def send(self, body: bytes, **changes: Any) -> None:
         """Sign and send a body in the place of a head's."""
@@ -117,13 +117,13 @@ def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[],
 
     async def replayed() -> None:
         sent: list[tuple[Address, bytes]] = []
-        transmit = liar.node._transmit
+        transmit = liar.node.transmit
 
         def keep(to: Address, datagram: bytes) -> None:
             sent.append((to, datagram))
             transmit(to, datagram)
 
-        liar.node._transmit = keep
+        liar.node.transmit = keep
         liar.overlay.share(cases.honest_heads()[1], iteration=1)
         await asyncio.wait_for(liar.overlay.sent(), 20)
         for to, datagram in sent:
