@@ -133,10 +133,10 @@ class Outnumber(Attack):
 
     target: int = 0
 
+    knows = Knowledge.EVERYTHING  # The classes that the victim can test.
+
     def __post_init__(self) -> None:
         check_count("target", self.target)
-
-    knows = Knowledge.EVERYTHING  # The classes that the victim can test.
 
     def claims(self, view: View) -> Array:
         """Claim the one class."""

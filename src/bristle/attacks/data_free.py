@@ -39,10 +39,10 @@ class LabelFlip(Attack):
 
     classes: int = 10
 
+    flips_labels = True  # Flipping labels is the whole attack.
+
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
-
-    flips_labels = True  # Flipping labels is the whole attack.
 
     def labels(self, y: Array) -> Array:
         """Return (y + 1) mod C; padding, -1, stays."""
@@ -93,11 +93,11 @@ class AdditiveNoise(Attack):
 
     scale: float = 0.5
 
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-
     stochastic = True  # The noise is drawn.
     trains = False  # Noise needs no training.
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Send noise."""

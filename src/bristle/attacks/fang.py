@@ -36,13 +36,12 @@ class Fang(AgainstHonest):
 
     change: Change = "training"
 
+    knows = Knowledge.EVERYTHING  # As published: also the victim's own head and how its training moves it.
+    along = False  # Whether the attack overshoots along the benign change, rather than going against it.
+
     def __post_init__(self) -> None:
         if self.change not in get_args(Change):
             raise ValueError(f"change must be one of {', '.join(get_args(Change))}, not {self.change!r}")
-
-    knows = Knowledge.EVERYTHING  # As published: also the victim's own head and how its training moves it.
-
-    along = False  # Whether the attack overshoots along the benign change, rather than going against it.
 
     @abstractmethod
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
@@ -80,13 +79,13 @@ class FangTrimmedMean(Fang):
 
     b: float = 2.0
 
+    stochastic = True  # The place within the interval is drawn.
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("b", self.b)
         if self.b <= 1:
             raise ValueError(f"b must be above 1 for the interval to lie beyond the benign heads, not {self.b!r}")
-
-    stochastic = True  # The place within the interval is drawn.
 
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
         """Draw beyond the benign extreme on the other side."""

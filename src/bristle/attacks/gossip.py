@@ -56,10 +56,10 @@ class Dissensus(AgainstHonest):
 
     epsilon: float = 1.5
 
+    knows = Knowledge.EVERYTHING  # Also the victim's own head.
+
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon)
-
-    knows = Knowledge.EVERYTHING  # Also the victim's own head.
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Send the opposite of what the honest heads do to the victim's."""
@@ -84,11 +84,11 @@ class FreeRide(AgainstHonest):
 
     noise: float = 1e-3
 
-    def __post_init__(self) -> None:
-        check_share("noise", self.noise)
-
     stochastic = True  # The disguise is drawn.
     trains = False  # Not training is the whole attack.
+
+    def __post_init__(self) -> None:
+        check_share("noise", self.noise)
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Send the mean in a thin disguise."""

@@ -31,6 +31,9 @@ class Sybil(Attack):
     inner: Attack = field(default_factory=LabelFlip)
     jitter: float = 1e-3
 
+    stochastic = True  # The jitter is drawn.
+    one_head = True  # All identities send what the first one makes.
+
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Attack):
             raise ValueError(f"inner must be an attack, such as LabelFlip(), not {self.inner!r}")
@@ -41,14 +44,10 @@ class Sybil(Attack):
         """What the inner attack knows."""
         return self.inner.knows
 
-    stochastic = True  # The jitter is drawn.
-
     @property
     def trains(self) -> bool:
         """Whether the inner attack does."""
         return self.inner.trains
-
-    one_head = True  # All identities send what the first one makes.
 
     @property
     def equivocates(self) -> bool:

@@ -57,10 +57,10 @@ class NearestNeighbourAveraging(Rule):
 
     f: int = 4
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
-
-    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the nearest."""
@@ -94,12 +94,12 @@ class Balance(Rule):
     kappa: float = 1.0
     own_share: float = 0.5
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)
         check_positive("kappa", self.kappa)
         check_share("own_share", self.own_share)
-
-    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the accepted with the own head."""

@@ -164,6 +164,8 @@ class Integrator(Rule):
     foreign: tuple[float, float] = (10, 4)
     score: Score = "split"
 
+    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
+
     def __post_init__(self) -> None:
         check_integration(self.phi, self.kappa, self.eta, self.familiar, self.foreign, self.score)
 
@@ -171,8 +173,6 @@ class Integrator(Rule):
     def test_samples(self) -> int:
         """Held-out samples of a class that are needed to test it: kappa."""
         return self.kappa
-
-    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Test every model on the held-out samples and mix in, row by row, what helps."""
@@ -302,6 +302,10 @@ class Bristle(Rule):
     foreign: tuple[float, float] = (10, 4)
     score: Score = "split"
 
+    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
+    stochastic = True  # The prioritiser draws models from its tiers.
+    measures = Measure.DISTANCES  # The prioritiser asks for distances from the own head.
+
     def __post_init__(self) -> None:
         _ = self.prioritiser, self.integrator  # They check their parameters.
 
@@ -326,10 +330,6 @@ class Bristle(Rule):
     def test_samples(self) -> int:
         """Held-out samples of a class that are needed to test it: kappa."""
         return self.kappa
-
-    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
-    stochastic = True  # The prioritiser draws models from its tiers.
-    measures = Measure.DISTANCES  # The prioritiser asks for distances from the own head.
 
     @property
     def max_candidates(self) -> int:

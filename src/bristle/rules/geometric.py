@@ -37,11 +37,11 @@ class GeometricMedian(Rule):
     nu: float = 0.1
     iterations: int = 8
 
+    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
+
     def __post_init__(self) -> None:
         check_positive("nu", self.nu, least=1e-12)
         check_count("iterations", self.iterations, least=1)
-
-    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Iterate towards the geometric median."""
@@ -72,12 +72,12 @@ class CenteredClipping(Rule):
     tau: float | None = None
     iterations: int = 3
 
+    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
+
     def __post_init__(self) -> None:
         if self.tau is not None:
             check_positive("tau", self.tau)
         check_count("iterations", self.iterations, least=1)
-
-    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Iterate towards the clipped mean."""
@@ -107,11 +107,11 @@ class SelfCenteredClipping(Rule):
 
     tau: float | None = None
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         if self.tau is not None:
             check_positive("tau", self.tau)
-
-    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Pull every head into the radius, then average."""

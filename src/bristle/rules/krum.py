@@ -24,10 +24,10 @@ class ByNeighbours(Rule):
 
     f: int = 4
 
+    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
-
-    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,10 +68,10 @@ class NearestNeighbourMixing(Step):
 
     f: int = 4
 
+    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
-
-    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head's mean with its nearest neighbours."""
@@ -131,6 +131,8 @@ class Clipping(Step):
     tau: float | None = None
     f: int | None = None
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         if (self.tau is None) == (self.f is None):
             raise ValueError("clipping takes either tau=, a fixed radius, or f=, for the adaptive one (ARC)")
@@ -138,8 +140,6 @@ class Clipping(Step):
             check_positive("tau", self.tau)
         if self.f is not None:
             check_count("f", self.f)
-
-    measures = Measure.DISTANCES  # Distances from the own head.
 
     @property
     def pull(self) -> Pull:

@@ -61,6 +61,8 @@ class Mozi(Rule):
     rho: float = 0.5
     own_share: float = 0.5
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         check_share("rho", self.rho)
         check_share("own_share", self.own_share)
@@ -69,8 +71,6 @@ class Mozi(Rule):
     def test_samples(self) -> int:
         """Held-out samples of a class that are needed: one."""
         return 1
-
-    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Filter by distance, then by loss."""
