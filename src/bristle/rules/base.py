@@ -129,11 +129,10 @@ class Rule(ABC):
         return None
 
     def _answer(self, call: Call) -> Decision:
-        xp = namespace(call.own)
-        initial = self.initial_state(xp.reshape(call.own, (-1, *call.head_shape)))
-        if initial is None:
-            call.task = replace(call.task, state=None)
-        else:
+        initial = None
+        if type(self).initial_state is not Rule.initial_state:  # Most rules remember nothing: save them the work.
+            initial = self.initial_state(namespace(call.own).reshape(call.own, (-1, *call.head_shape)))
+        if initial is not None:
             call.task = replace(call.task, state=self._checked_state(call.task.state or initial, initial))
         if not call.own.shape[0]:
             return call.nobody()
