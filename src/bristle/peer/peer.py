@@ -34,9 +34,9 @@ from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, TryA
 from bristle.rules import Decision, Rule
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
+from bristle.wire.messages import Address
 from bristle.wire.sizes import Encoding
 
-Address = tuple[str, int]
 FAREWELL = 2.0
 """Seconds to wait for the last head to be sent when the peer stops."""
 

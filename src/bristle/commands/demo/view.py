@@ -176,12 +176,12 @@ def _end(
     """Print the results and where the report is."""
     screen = terminal()
     if not rows:
-        screen.print("No peer came as far as a row: there is nothing to report.")
+        screen.print("No peer finished enough iterations for a row: there is nothing to report.")
         return
     screen.print(_final(demo, tally, rows, compared, ends))
     screen.print(
-        "attackers: their share of all weight given to received heads. Simulated ones had the same samples, and FedAvg "
-        "the same attack, before the network began to learn.",
+        "attackers: their share of all weight given to received heads. The simulated baselines had the same samples; "
+        "FedAvg also had the same attackers.",
         style="dim",
     )
     screen.print(_decisions(tally))
@@ -227,7 +227,7 @@ def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends:
 
 
 def _decisions(tally: Tally) -> Table:
-    table = Table(title="What peer 0 decided in its last iteration, and why", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title="Decisions of peer 0 in its last iteration", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("from")
     table.add_column("decision")
     for one in sorted(tally.peers[0].heard, key=tally.number):

@@ -216,7 +216,7 @@ MEETING = 20.0
 
 
 def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:
-    """Run some members of the demo until told to stop, or until whoever started this is gone."""
+    """Run some members of the demo until the stop command, or the end of the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one decides.
     try:
         asyncio.run(_Worker(demo, members, folder, pipe).run())
@@ -225,7 +225,7 @@ def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -
 
 
 def relay(demo: Demo, pipe: Connection) -> None:
-    """Run the relay between the peers until told to stop."""
+    """Run the relay between the peers until the stop command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.run(_relay(demo, pipe))
 
