@@ -27,6 +27,7 @@ from bristle.data import mnist
 from bristle.learning import HeadState, TrainingSettings, accuracy, log_likelihood_loss
 from bristle.learning.optimiser import adam_update
 from bristle.learning.training import DEFAULTS, mini_batches
+from bristle.paper.work import benign_row
 from bristle.rules import Context
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.population import populate
@@ -240,21 +241,7 @@ def regular(scenario: Scenario, *, every: int, test_samples: int | None, tick: C
         sent += (peers - 1) * head_bytes(1, network.parameters)
         if iteration % every == 0 or iteration == scenario.iterations:
             reached = network.accuracy_on(state.head, test[:test_samples], test_labels[:test_samples])
-            rows.append(_row(scenario, iteration, reached.numpy().astype(np.float64), sent))
+            values = reached.numpy().astype(np.float64)
+            rows.append(benign_row(scenario, iteration, float(values.mean()), float(values.min()), sent=sent))
             tick(iteration)
     return rows
-
-
-def _row(scenario: Scenario, iteration: int, accuracy: np.ndarray[Any, Any], sent: int) -> Row:
-    return {
-        "attack": "none",
-        "peers": scenario.peers,
-        "attackers": 0,
-        "classes_per_peer": scenario.classes_per_peer,
-        "samples_per_class": scenario.samples_per_class,
-        "seed": scenario.seed,
-        "iteration": iteration,
-        "accuracy_mean": float(accuracy.mean()),
-        "accuracy_min": float(accuracy.min()),
-        "bytes_sent": sent,
-    }

@@ -48,21 +48,23 @@ def _world(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
     """Train one head on the samples of all benign peers, in as many steps as they take."""
     accuracy = oracle_accuracy(World(scenario, data).held, data, steps=scenario.iterations)
-    return [
-        {
-            "rule": "oracle",
-            "attack": "none",
-            "peers": scenario.peers,
-            "attackers": 0,
-            "classes_per_peer": scenario.classes_per_peer,
-            "samples_per_class": scenario.samples_per_class,
-            "seed": scenario.seed,
-            "iteration": scenario.iterations,
-            "accuracy_mean": accuracy,
-            "accuracy_min": accuracy,
-            "bytes_sent": 0,
-        }
-    ]
+    return [{"rule": "oracle", **benign_row(scenario, scenario.iterations, accuracy, accuracy, sent=0)}]
+
+
+def benign_row(scenario: Scenario, iteration: int, mean: float, worst: float, *, sent: int) -> Row:
+    """Return a row of a world without attackers."""
+    return {
+        "attack": "none",
+        "peers": scenario.peers,
+        "attackers": 0,
+        "classes_per_peer": scenario.classes_per_peer,
+        "samples_per_class": scenario.samples_per_class,
+        "seed": scenario.seed,
+        "iteration": iteration,
+        "accuracy_mean": mean,
+        "accuracy_min": worst,
+        "bytes_sent": sent,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
