@@ -35,7 +35,7 @@ $(VENV)/.tools: packaging/tools.txt | $(BIN)/python
 	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check --requirement packaging/tools.txt
 	@touch $@
 
-demo: $(VENV)/.core  ## see Bristle at work (the main job); DEMO=--quick for a small one
+demo: $(VENV)/.core  ## run the demo; DEMO=--quick for a small one
 	@$(BIN)/bristle demo $(DEMO)
 
 test: lint types imports licences unit  ## everything that CI checks
@@ -53,23 +53,23 @@ imports: $(VENV)/.dev
 licences: $(VENV)/.dev
 	@$(BIN)/python packaging/licences.py
 
-# Two processes, each with one thread for arithmetic; whoever is done takes from the other.
+# Two processes with one BLAS thread each; an idle one takes tests from the other.
 unit: $(VENV)/.dev peers
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
-		echo "There is no Chromium: the tests of the live page in a browser are left out (apt-get install chromium)." >&2
+		echo "Chromium is not installed: skipping the browser tests of the live page (apt-get install chromium)." >&2
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
-coverage: $(VENV)/.dev  ## branches of rules, wire, p2p and peer that their tests take; fails under 95 %
+coverage: $(VENV)/.dev  ## branch coverage of rules, wire, p2p and peer; fails below 95 %
 	@mkdir -p out/coverage
 	$(BIN)/pytest tests/rules tests/wire tests/p2p tests/peer --cov --cov-report=json:out/coverage/report.json
 	$(BIN)/python benchmarks/branches.py out/coverage/report.json --least 95
 
-mutants: $(VENV)/.dev  ## change one thing at a time and see whether a test notices (an hour; goes on where it stopped)
+mutants: $(VENV)/.dev  ## mutation testing of rules and wire format (an hour; resumes where it stopped)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mutants.py --out docs/mutants.jsonl
 
-peers: $(VENV)/.peers  ## ByzFL and ByzPy beside the project, to compare with
+peers: $(VENV)/.peers  ## install ByzFL and ByzPy in .peers, to compare with
 
-# Without their dependencies, which pull gigabytes, and apart from the virtual environment.
+# Without their dependencies, which are gigabytes, and outside the virtual environment.
 $(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
 	@echo "Installing ByzFL and ByzPy in .peers to compare with ..."
 	@rm -rf .peers
@@ -79,10 +79,10 @@ $(VENV)/.peers: benchmarks/peers.txt $(VENV)/.dev
 docs: $(VENV)/.dev  ## build the documentation into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-docs-pictures: $(VENV)/.dev  ## draw the documentation's pictures anew
+docs-pictures: $(VENV)/.dev  ## redraw the documentation's pictures
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_figures.py
 
-field: $(VENV)/.field  ## Flower and p2pfl in environments of their own, to compare with
+field: $(VENV)/.field  ## install Flower and p2pfl in separate environments, to compare with
 
 $(VENV)/.field: benchmarks/flower.txt benchmarks/p2pfl.txt $(VENV)/.dev
 	@rm -rf .field
@@ -94,16 +94,16 @@ $(VENV)/.field: benchmarks/flower.txt benchmarks/p2pfl.txt $(VENV)/.dev
 	done
 	@touch $@
 
-bench: peers field  ## ours beside the field, in ten minutes; writes docs/benchmarks.md
+bench: peers field  ## compare with other libraries, in ten minutes; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/suite.py --page docs/benchmarks.md
 
-pictures: $(VENV)/.dev  ## of the live page, for docs/; needs Chromium
+pictures: $(VENV)/.dev  ## take the pictures of the live page for docs/; needs Chromium
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_pictures.py
 
-audit: $(VENV)/.tools  ## known vulnerabilities of what is pinned, where their database can be reached
+audit: $(VENV)/.tools  ## check pinned versions for known vulnerabilities, if the database can be reached
 	@$(VENV)/tools/bin/python packaging/audit.py
 
-fuzz: $(VENV)/.dev  ## hostile inputs for every surface, some minutes; see docs/fuzzing.md
+fuzz: $(VENV)/.dev  ## fuzz every interface for some minutes; see docs/fuzzing.md
 	$(BIN)/python fuzz/run.py all --inputs 100000
 
 lock: $(VENV)/.tools  ## after a change of dependencies; UPGRADE=--upgrade for newer versions of everything
@@ -111,9 +111,9 @@ lock: $(VENV)/.tools  ## after a change of dependencies; UPGRADE=--upgrade for n
 	$(LOCK) --python-version 3.11.5 --extra dev --output-file packaging/lock-dev.txt $(UPGRADE) \
 		--constraint packaging/lock-core.txt --constraint packaging/torch.txt --no-emit-package torch --excludes packaging/lock-excludes.txt
 
-format: $(VENV)/.dev  ## rewrite the sources in the project's style
+format: $(VENV)/.dev  ## format the sources
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-clean:  ## remove what the other targets made
+clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) .peers .field .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site

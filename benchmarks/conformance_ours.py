@@ -60,17 +60,17 @@ class _Liar:
 
     def __init__(self, overlay: Overlay, victim: Overlay) -> None:
         self.overlay = overlay
-        self._node = overlay._node
+        self.node = overlay.node
         self._victim = victim
 
     def say(self, message: wire.Message | bytes) -> None:
-        (link,) = (link for link in self._node.membership.links.values() if link.key_id == self._victim.identity.key_id)
-        self._node._say(link, message if isinstance(message, bytes) else wire.encode(message))
+        (link,) = (link for link in self.node.membership.links.values() if link.key_id == self._victim.identity.key_id)
+        self.node.send_message(link, message if isinstance(message, bytes) else wire.encode(message))
 
     def send(self, body: bytes, **changes: Any) -> None:
         """Sign and send a body in the place of a head's."""
-        sender, sequence = self.overlay.identity.key_id, self._node.outbox._next_sequence
-        self._node.outbox._next_sequence += 1
+        sender, sequence = self.overlay.identity.key_id, self.node.outbox.next_sequence
+        self.node.outbox.next_sequence += 1
         manifest = manifest_of(body, GROUP, sender, sequence, **changes)
         self.say(wire.SignedManifest(1, PIECE, encode_manifest(manifest, self.overlay.identity)))
         for index in range(-(-len(body) // PIECE)):
@@ -117,13 +117,13 @@ def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[],
 
     async def replayed() -> None:
         sent: list[tuple[Address, bytes]] = []
-        transmit = liar._node._transmit
+        transmit = liar.node.transmit
 
         def keep(to: Address, datagram: bytes) -> None:
             sent.append((to, datagram))
             transmit(to, datagram)
 
-        liar._node._transmit = keep
+        liar.node.transmit = keep
         liar.overlay.share(cases.honest_heads()[1], iteration=1)
         await asyncio.wait_for(liar.overlay.sent(), 20)
         for to, datagram in sent:

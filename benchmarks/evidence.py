@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bristle.attacks.grids import GRIDS
 
 from bristle import attacks, rules
+from bristle.attacks.grids import GRIDS
 from bristle.simulation import FeatureData, Scenario, World, measure
 
 Row = dict[str, Any]
@@ -193,7 +193,7 @@ def table(chosen: argparse.Namespace) -> None:
                 json.dumps(row["options"]),
             )
             costs[key].append((lost.mean(), lost.max(), own.mean(), own.max()))
-        by_attack: dict[tuple[Any, ...], dict[str, tuple[float, ...]]] = defaultdict(dict)
+        by_attack: dict[tuple[Any, ...], dict[str, tuple[float, float, float, float, str]]] = defaultdict(dict)
         for (samples, cautious, liars, attack, options), found in costs.items():
             mean = np.mean(found, axis=0)
             worst = np.max(found, axis=0)
@@ -201,8 +201,8 @@ def table(chosen: argparse.Namespace) -> None:
             before = by_attack[samples, cautious, liars].get(attack)
             if before is None or now[0] > before[0]:
                 by_attack[samples, cautious, liars][attack] = now
-        for (samples, cautious, liars), found in sorted(by_attack.items()):
-            most = sorted(found.items(), key=lambda item: -item[1][0])
+        for (samples, cautious, liars), all_costs in sorted(by_attack.items()):
+            most = sorted(all_costs.items(), key=lambda item: -item[1][0])
             words = []
             for name, (mean, worst, own, own_worst, options) in most[: chosen.most]:
                 figures = f"{100 * mean:.1f}/{100 * worst:.1f} own {100 * own:.1f}/{100 * own_worst:.1f}"

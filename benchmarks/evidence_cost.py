@@ -54,7 +54,8 @@ def main() -> None:
             began = time.perf_counter()
             rule.weigh(statements[0], statements[1:], mine)
             spent.append(time.perf_counter() - began)
-        used = statements[0].factors.shape[0]
+        factors = statements[0].factors
+        used = 0 if factors is None else factors.shape[0]
         print(f"{SENDERS} senders of {classes} x {features}, rank {used}: {1000 * float(np.median(spent)):.1f} ms")
 
 

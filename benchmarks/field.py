@@ -32,8 +32,8 @@ import psutil
 
 from bristle._core import to_numpy
 from bristle.commands.demo import Demo, digits
-from bristle.commands.demo.events import PeerIteration
 from bristle.commands.demo.run import running
+from bristle.commands.demo.worker import PeerIteration
 from bristle.simulation.population import populate
 from field_task import Task, loopback_bytes
 from network_churn import NotPermittedError, enter_own_network

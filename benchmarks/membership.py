@@ -32,7 +32,7 @@ from bristle._core import keyed_uniforms
 from bristle.commands.demo import digits
 from bristle.learning.optimiser import HeadState
 from bristle.learning.training import mean_shift, train_step
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.simulation import FeatureData, Scenario, World
 from sections import replace_section
 
@@ -262,8 +262,9 @@ def tables(rows: list[Row], game: Game) -> str:
         "",
         "With noise, at 2 samples of a class:",
         "",
-        "| `share_noise` | likelihood ratio: AUC | caught at 1 % | who hears "
-        f"{LISTENED} heads: AUC | caught at 1 % | accuracy in a network | worst peer | ε by proof, were rows cut |",
+        "| `share_noise` | likelihood ratio: AUC | caught at 1 % | with "
+        f"{LISTENED} heads: AUC | caught at 1 % | accuracy in a network | worst peer | "
+        "provable ε, if rows were clipped |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in noisy:

@@ -31,7 +31,7 @@ from bristle.commands.demo import digits
 from bristle.data import mnist
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.optimiser import HeadState
-from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
+from bristle.paper.regular import ConvolutionalNetwork, regular_step
 from bristle.rules import Rule
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.simulation.population import populate

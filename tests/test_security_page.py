@@ -37,12 +37,12 @@ def test_the_numbers_are_those_of_the_code() -> None:
     for said in (
         f"{limits.handshake_rate:.0f} a second (100 from 256",
         f"joins {limits.handshake_rate:.0f}, a host {limits.handshake_rate:.0f}",
-        f"{limits.manifest_rate:.0f} manifests a second; messages for nothing {limits.useless_rate:.0f}",
+        f"{limits.manifest_rate:.0f} manifests a second; {limits.useless_rate:.0f} useless messages",
         f"handshakes {30 * limits.handshake_rate:.0f}, joins {limits.handshake_rate:.0f} "
         f"({0.4 * limits.handshake_rate:.0f} while there is no room), "
         f"manifests {16 * limits.manifest_rate:.0f} a second",
         f"{POLL_DATAGRAMS} datagrams every {1000 * POLL_SECONDS:.0f} ms",
-        f"{limits.memory >> 20} MiB of heads coming in",
+        f"{limits.memory >> 20} MiB of incoming heads",
         f"{MOST_GUESTS} guests; {limits.contacts} addresses; {MOST_BANS} banned keys",
         f"{limits.sender_rate / 1e6:.0f} MB/s in",
         f"{limits.receive_rate / 1e6:.0f} MB/s in, half",

@@ -11,10 +11,10 @@ import pytest
 import bristle
 from bristle import attacks, rules, simulate
 from bristle.commands.demo import Demo
-from bristle.commands.peer_options import PeerOptions
+from bristle.commands.peer import PeerOptions
 from bristle.data import load, partitions
 from bristle.paper.reproduce import contender
-from bristle.rules.registry import RULES
+from bristle.rules import RULES
 from bristle.simulation.build import make_backbone, make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read
 

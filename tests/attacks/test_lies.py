@@ -32,7 +32,7 @@ def stated(scene: Scene, name: str, **options: Any) -> list[Statement]:
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *(("statement-edge", {"towards": towards}) for towards in ("foreign", "own", "farthest", "home")),
     *(("statement-edge", {"about": about, "split": True}) for about in ("own", "all", "one")),
-    ("statement-edge", {"everybody": 2, "together": True, "claimed": 7}),
+    ("statement-edge", {"everybody": 2, "together": True, "count": 7}),
     ("bridge", {"between": "pairs", "bridges": 2, "bridge_claims": None}),
     *(("poisoned-scatter", {"along": along}) for along in ("nearest", "pairs", "everything", "nothing", "tiny")),
     *(("permuted-labels", {"order": order}) for order in ("nearest", "random")),
@@ -80,7 +80,7 @@ def test_one_statement_for_everybody(scene: Scene) -> None:
 
 def test_counts_are_as_false_as_they_are_said_to_be(scene: Scene) -> None:
     assert [one.counts[0] for one in stated(scene, "false-counts", low=1)] == [1, 1e6, 1e6]
-    assert [one.counts[0] for one in stated(scene, "bridge", claimed=9)] == [1, 9, 9]
+    assert [one.counts[0] for one in stated(scene, "bridge", count=9)] == [1, 9, 9]
 
 
 def test_a_bridge_is_halfway_between_two_honest_owners(scene: Scene) -> None:

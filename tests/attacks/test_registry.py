@@ -84,7 +84,7 @@ def test_options_are_stored_unchanged() -> None:
         ("statement-edge", "noise", -1),
         ("statement-edge", "towards", "up"),
         ("statement-edge", "about", "nothing"),
-        ("statement-edge", "claimed", 0),
+        ("statement-edge", "count", 0),
         ("statement-edge", "everybody", -1),
         ("bridge", "bridges", 0.5),
         ("bridge", "between", "us"),

@@ -48,7 +48,7 @@ def test_attributes_of_other_types_are_refused() -> None:
 
 def doubling() -> bytes:
     """Encode a model that doubles its input."""
-    content = onnx_file.Extension(
+    content = onnx_file.GraphPart(
         nodes=[onnx_file.node("Add", ["x", "x"], ["y"])],
         initializers=[],
         outputs=[onnx_file.value("y", "float32", ["n"])],
@@ -58,7 +58,7 @@ def doubling() -> bytes:
 
 
 def test_an_extended_model_is_one_valid_graph_with_the_new_outputs_alone() -> None:
-    extension = onnx_file.Extension(
+    extension = onnx_file.GraphPart(
         nodes=[onnx_file.node("Mul", ["y", "three"], ["z"])],
         initializers=[onnx_file.tensor("three", np.array(3, np.float32))],
         outputs=[onnx_file.value("z", "float32", ["n"])],

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.simulation import FeatureData
 from membership import Game, Trained, attack, auc_and_tpr, confidence, epsilon, train
 

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bristle.cli import app, main
-from bristle.commands.peer_options import PeerOptions, address, http_address, names, read_members, read_secret
+from bristle.commands.peer import PeerOptions, address, http_address, names, read_members, read_secret
 from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.conditions import describe

@@ -2,9 +2,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from bristle.backbones.pretrain.training import Epoch, Progress
-from bristle.commands.pretrain import pretraining_progress
-from bristle.commands.progress import patient_bar
+from bristle.backbones.pretrain.training import Epoch, EpochProgress
+from bristle.commands.progress import patient_bar, pretraining_progress
 
 
 def screen(*, terminal: bool) -> tuple[Console, StringIO]:
@@ -38,6 +37,6 @@ def test_where_there_is_no_terminal_there_is_no_bar() -> None:
 def test_pre_training_prints_a_line_per_epoch() -> None:
     console, shown = screen(terminal=False)
     with pretraining_progress(console=console) as watch:
-        watch(Progress(1, 2, 1, 2))
-        watch(Progress(1, 2, 2, 2, Epoch(1, 0.5, 0.875)))
+        watch(EpochProgress(1, 2, 1, 2))
+        watch(EpochProgress(1, 2, 2, 2, Epoch(1, 0.5, 0.875)))
     assert shown.getvalue() == "epoch 1/2: loss 0.5000, validation accuracy 87.50%\n"

@@ -45,7 +45,7 @@ def link_between(one: Node, other: Node) -> Link:
 
 def say(one: Node, other: Node, message: wire.Message | bytes) -> None:
     """Send something as a neighbour can that does not keep to the protocol."""
-    one._say(link_between(one, other), message if isinstance(message, bytes) else wire.encode(message))
+    one.send_message(link_between(one, other), message if isinstance(message, bytes) else wire.encode(message))
 
 
 def test_a_replayed_datagram_is_refused_and_counted(virtual: Networks, group: Group, head_of: Heads) -> None:
@@ -72,7 +72,7 @@ def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
     network = virtual()
     nodes = network.mesh(2, group)
     nodes[0].share(head_of(group), iteration=1, now=network.now)
-    old = nodes[0].outbox._share
+    old = nodes[0].outbox.current
     assert old is not None
     network.run(1)
     nodes[0].share(head_of(group), iteration=2, now=network.now)
@@ -189,7 +189,7 @@ def test_pieces_without_a_manifest_are_few(virtual: Networks, group: Group) -> N
     network.run(0.1)
     incoming = link_between(honest, liar).incoming
     assert incoming is not None
-    assert len(incoming._pieces) == 32
+    assert len(incoming.received) == 32
 
 
 def test_a_neighbour_that_sends_too_much_is_held_back_and_the_rest_is_not(

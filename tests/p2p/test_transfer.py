@@ -121,11 +121,11 @@ def test_pieces_that_nobody_asked_for_take_no_memory(pieces: list[Piece]) -> Non
     for piece in pieces:
         before.add(piece, 0.0)
         after.add(piece, 0.0)
-    assert len(before._pieces) <= MOST_ORPHANS
-    assert sum(map(len, after._pieces.values())) <= len(body)
+    assert len(before.received) <= MOST_ORPHANS
+    assert sum(map(len, after.received.values())) <= len(body)
     before.begin(manifest_for(body), 600, 1, 0.0)
-    assert sum(map(len, before._pieces.values())) <= len(body)
-    assert all(len(data) == before._expected(index) for index, data in before._pieces.items())
+    assert sum(map(len, before.received.values())) <= len(body)
+    assert all(len(data) == before.expected_length(index) for index, data in before.received.items())
 
 
 def test_nothing_is_sent_for_ever() -> None:

@@ -104,6 +104,11 @@ def test_an_exception_holds_for_the_licence_that_was_looked_at(script: Script, t
     assert script("licences").refused([Distribution.at(folder)]) == ["ipv8-rust-tunnels 9: AGPL-3.0"]
 
 
+def test_the_audit_is_of_everything_that_is_pinned(script: Script) -> None:
+    pinned = pins("lock-dev.txt") | pins("torch.txt")
+    assert set(script("audit").pins()) == {f"{name}=={version}" for name, version in pinned.items()}
+
+
 def test_the_audit_says_when_it_could_not_be_done(script: Script) -> None:
     verdict = script("audit").verdict
     flaw = {"id": "PYSEC-1", "fix_versions": ["2.0"]}

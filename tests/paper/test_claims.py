@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bristle.paper import Measured, Wanted, figures
+from bristle.paper import MeasuredRows, Wanted, figures
 from bristle.paper.claims import BARS, CLAIMS, TARGETS, observations
 
 Row = dict[str, Any]
@@ -21,13 +21,13 @@ def world(figure: str, panel: str, rule: str, accuracy: float, *, iteration: int
 
 def held(claim: str, rows: list[Row]) -> bool | None:
     check = next(check for check in CLAIMS if check.claim.startswith(claim))
-    return check(Measured(tuple(rows))).held
+    return check(MeasuredRows(tuple(rows))).held
 
 
 def test_nothing_is_held_by_nothing() -> None:
     for check in (*CLAIMS, *BARS):
         if check.figure != "traffic":  # That is a calculation.
-            found = check(Measured(()))
+            found = check(MeasuredRows(()))
             assert (found.held, found.measured) == (None, "not measured in this run"), check.claim
 
 
@@ -53,7 +53,7 @@ def test_every_check_is_about_a_panel_that_exists() -> None:
         if row.get("panel") == "transfer":
             row["accuracy_mean"] = 0.95
     for check in (*CLAIMS, *BARS):
-        assert check(Measured(tuple(rows))).held is not None, check.claim
+        assert check(MeasuredRows(tuple(rows))).held is not None, check.claim
 
 
 @pytest.mark.parametrize(("accuracy", "expected"), [(0.951, True), (0.949, False)])
@@ -107,13 +107,13 @@ def test_90_percent_fewer_bytes_does_not_hold_for_this_network() -> None:
 @pytest.mark.parametrize(("mean", "worst", "expected"), [(0.93, 0.99, True), (0.91, 1.0, False), (0.93, 0.9, False)])
 def test_targets_look_at_mean_and_worst_peer(mean: float, worst: float, expected: bool) -> None:
     target = next(t for t in TARGETS if (t.figure, t.panel) == ("byzantine-non-iid", "krum"))
-    found = target.check()(Measured((world("byzantine-non-iid", "krum", "bristle", mean, worst=worst),)))
+    found = target.check()(MeasuredRows((world("byzantine-non-iid", "krum", "bristle", mean, worst=worst),)))
     assert found.held is expected
     assert found.source == "target"
 
 
 def test_a_better_baseline_is_said() -> None:
     rows = [world("intro", "10+7", rule, value) for rule, value in (("bristle", 0.9), ("krum", 0.95), ("oracle", 0.99))]
-    (found,) = observations(Measured(tuple(rows)), [("intro", "10+7")])
+    (found,) = observations(MeasuredRows(tuple(rows)), [("intro", "10+7")])
     assert "krum ends above Bristle" in found.claim
     assert "5.0 points" in found.measured

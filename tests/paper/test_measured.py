@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bristle.paper import Measured
+from bristle.paper import MeasuredRows
 
 
 def row(seed: int, iteration: int, mean: float, worst: float, rule: str = "bristle") -> dict[str, Any]:
@@ -26,28 +26,28 @@ ROWS = (
 
 
 def test_a_line_is_the_mean_over_seeds_with_a_band() -> None:
-    first, last = Measured(ROWS, 20).curve("f", "p", "bristle")
+    first, last = MeasuredRows(ROWS, 20).curve("f", "p", "bristle")
     assert (first.iteration, first.low, first.high) == (10, 0.5, 0.7)
     assert first.mean == pytest.approx(0.6)
     assert last.worst == pytest.approx(0.7)
 
 
 def test_final_is_that_of_the_last_iteration_alone() -> None:
-    assert Measured(ROWS, 20).final("f", "p") == pytest.approx(0.85)
-    assert Measured(ROWS, 20).worst("f", "p") == pytest.approx(0.7)
-    assert Measured(ROWS, 300).final("f", "p") is None
-    assert Measured(ROWS, 20).final("f", "elsewhere") is None
+    assert MeasuredRows(ROWS, 20).final("f", "p") == pytest.approx(0.85)
+    assert MeasuredRows(ROWS, 20).worst("f", "p") == pytest.approx(0.7)
+    assert MeasuredRows(ROWS, 300).final("f", "p") is None
+    assert MeasuredRows(ROWS, 20).final("f", "elsewhere") is None
 
 
 def test_reach_is_the_first_evaluation_at_or_above() -> None:
-    measured = Measured(ROWS, 20)
+    measured = MeasuredRows(ROWS, 20)
     assert measured.reach("f", "p", "bristle", 0.55) == 10
     assert measured.reach("f", "p", "bristle", 0.65) == 20
     assert measured.reach("f", "p", "bristle", 0.95) is None
 
 
 def test_a_mean_over_panels_needs_all_of_them() -> None:
-    measured = Measured(ROWS, 20)
+    measured = MeasuredRows(ROWS, 20)
     assert measured.mean("f", ["p"], "krum") == pytest.approx(0.1)
     assert measured.mean("f", ["p", "q"], "krum") is None
     assert measured.rules("f", "p") == ["bristle", "krum"]

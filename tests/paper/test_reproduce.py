@@ -17,7 +17,16 @@ import pytest
 from bristle import simulate
 from bristle.paper import RunTask, entries, tasks
 from bristle.paper.report import findings_of, report_of, said
-from bristle.paper.reproduce import COLUMNS, QUICK, Progress, Reproduction, contender, reproduce, wanted_of, write_rows
+from bristle.paper.reproduce import (
+    COLUMNS,
+    QUICK,
+    Reproduction,
+    ReproductionProgress,
+    contender,
+    reproduce,
+    wanted_of,
+    write_rows,
+)
 
 COMMAND = [sys.executable, "-c", "from bristle.cli import main; main()", "reproduce"]
 SMALL = ("bristle", "bridge", "local")
@@ -27,7 +36,9 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=300, check=False)
 
 
-def small(out: Path, engine: str = "local", progress: Progress | None = None) -> tuple[Reproduction, dict[str, bytes]]:
+def small(
+    out: Path, engine: str = "local", progress: ReproductionProgress | None = None
+) -> tuple[Reproduction, dict[str, bytes]]:
     wanted = wanted_of(["intro"], rules=SMALL, quick=True)
     assert engine in ("local", "ray")
     made = reproduce(wanted, out, engine="ray" if engine == "ray" else "local", processes=2, progress=progress)
@@ -81,7 +92,7 @@ def test_a_declared_world_is_what_simulate_runs(first: tuple[Path, Reproduction,
 def test_what_is_finished_is_not_run_again(first: tuple[Path, Reproduction, dict[str, bytes]]) -> None:
     out, made, files = first
     began: list[tuple[int, int]] = []
-    told = Progress(begin=lambda missing, finished: began.append((len(missing), finished)))
+    told = ReproductionProgress(begin=lambda missing, finished: began.append((len(missing), finished)))
     again, bytes_again = small(out, progress=told)
     assert began == [(0, 4)]
     assert (again.rows, bytes_again) == (made.rows, files)
@@ -95,7 +106,7 @@ def test_what_is_missing_is_run(first: tuple[Path, Reproduction, dict[str, bytes
     missing: list[RunTask] = []
     ticked: set[int] = set()
     done: list[int] = []
-    told = Progress(
+    told = ReproductionProgress(
         begin=lambda some, finished: missing.extend(some), tick=lambda n, i: ticked.add(n), done=done.append
     )
     assert small(tmp_path, progress=told)[1] == first[2]

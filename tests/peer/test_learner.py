@@ -7,7 +7,8 @@ from bristle import Bristle, rules
 from bristle.attacks import create as create_attack
 from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
-from bristle.peer.learner import Draws, Learner, Message
+from bristle.p2p.inbox import ReceivedHead
+from bristle.peer.learner import Draws, Learner
 from bristle.peer.record import Iteration, heard_of
 from bristle.simulation import Scenario, World
 from bristle.simulation.population import FeatureData
@@ -37,7 +38,7 @@ def test_live_peers_do_what_simulated_ones_do(name: str) -> None:
     world = World(scenario, make_data())
     learners = [live_peer(world, number, seed) for number in range(peers)]
     for _ in range(12):
-        shared = [Message(bytes([number]) * 20, 1, learner.head) for number, learner in enumerate(learners)]
+        shared = [ReceivedHead(bytes([number]) * 20, 1, learner.head) for number, learner in enumerate(learners)]
         world.advance()
         for number, learner in enumerate(learners):
             learner.iterate([message for other, message in enumerate(shared) if other != number])
@@ -63,7 +64,7 @@ def test_a_peer_without_held_out_samples_trains_and_does_not_integrate() -> None
     samples = SampleStore(CLASSES, FEATURES)
     samples.add(rng.normal(size=(3, FEATURES)), np.array([0, 1, 2]), rng=rng)
     learner = Learner(samples=samples, rule=Bristle(), draws=Draws(1), training=TrainingSettings())
-    stranger = Message(b"s" * 20, 9, np.ones((CLASSES, FEATURES), dtype=np.float32))
+    stranger = ReceivedHead(b"s" * 20, 9, np.ones((CLASSES, FEATURES), dtype=np.float32))
     decision = learner.iterate([stranger])
     heard = heard_of(decision, [stranger.sender], [stranger.iteration])
     assert heard[0].reason == "nothing-to-test-on"
@@ -80,9 +81,9 @@ def test_what_strangers_send_is_refused_with_a_reason() -> None:
     assert learner.claims.tolist() == [True, True, False, False, False]
     good = np.zeros((CLASSES, FEATURES), dtype=np.float32)
     messages = [
-        Message(b"a" * 20, 1, np.full_like(good, np.nan)),
-        Message(b"b" * 20, 1, good[:2]),
-        Message(b"c" * 20, 1, good, claims=np.array([True, False, False, False, False])),
+        ReceivedHead(b"a" * 20, 1, np.full_like(good, np.nan)),
+        ReceivedHead(b"b" * 20, 1, good[:2]),
+        ReceivedHead(b"c" * 20, 1, good, claims=np.array([True, False, False, False, False])),
     ]
     decision = learner.iterate(messages)
     heard = heard_of(decision, [message.sender for message in messages], [1, 1, 1])

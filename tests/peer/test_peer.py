@@ -227,6 +227,27 @@ def test_a_run_after_a_stop_goes_on(make_peer: MakePeer) -> None:
     asyncio.run(run())
 
 
+def test_a_peer_says_once_that_it_learns_alone(
+    make_peer: MakePeer, digits: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        return [record.__dict__["details"]["why"] for record in caplog.records if record.message == "learns alone"]
+
+    async def run() -> None:
+        async with make_peer("a") as peer:
+            await peer.run(3)
+            (why,) = said()
+            assert why.startswith("this peer learns alone until it has more data; too few held-out samples")
+            assert "needs 10 held-out samples of a class, the most of any class is 0" in why
+            peer.add(*digits.of([0]), features=True)
+            await peer.run(2)
+        async with make_peer("b", rule=rules.create("fedavg")) as tests_nothing:
+            await tests_nothing.run(2)
+        assert len(said()) == 1
+
+    asyncio.run(run())
+
+
 def test_a_peer_has_a_key_id_before_it_starts(make_peer: MakePeer) -> None:
     async def run() -> None:
         peer = make_peer("a")

@@ -4,7 +4,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 
 RNG = np.random.default_rng(0)
 HEADS = RNG.normal(size=(3, 4, 50)).astype(np.float32)

@@ -51,5 +51,5 @@ def test_the_last_decision_and_the_measurements() -> None:
     ],
 )
 def test_what_is_no_record_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="an iteration of a peer"):
+    with pytest.raises(ValueError, match="a row of a peer"):
         check_peer_record({**record(1), **wrong})

@@ -10,7 +10,7 @@ import torch
 
 from bristle import Bristle, Evaluation, Pool
 from bristle.rules import Prioritiser, Reason
-from bristle.rules.candidate_sampling import _smallest
+from bristle.rules.call import _smallest
 
 SHAPE = (3, 4)
 RULE = Bristle(beta=6, kappa=3)

@@ -13,7 +13,8 @@ import pytest
 from bristle import rules
 from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import SampleStore
-from bristle.peer.learner import Draws, Learner, Message
+from bristle.p2p.inbox import ReceivedHead
+from bristle.peer.learner import Draws, Learner
 from bristle.peer.record import Iteration
 from bristle.peer.store import PeerStore
 from bristle.rules import Context, Inbox, Rule, State, Task, Verdict
@@ -111,7 +112,7 @@ def test_a_live_peer_keeps_it_in_its_store(tmp_path: Path) -> None:
             samples=samples, rule=rule, draws=Draws(0), training=TrainingSettings(), state=state, iteration=iteration
         )
 
-    message = Message(sender=b"x" * 20, iteration=1, head=np.ones((3, 4), dtype=np.float32))
+    message = ReceivedHead(sender=b"x" * 20, iteration=1, head=np.ones((3, 4), dtype=np.float32))
     for calls in (1, 2):
         with closing(PeerStore(tmp_path / "peer.sqlite", identity="01" * 20, group=group)) as store:
             peer = learner(store, Counts())

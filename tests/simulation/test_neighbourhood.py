@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bristle.simulation import Edges, RandomNeighbours, Ring, Scenario
-from bristle.simulation.neighbourhood import Neighbourhood, Neighbourhoods
+from bristle.simulation.topology import Neighbourhood, Neighbourhoods
 
 
 def around(scenario: Scenario, iteration: int = 1) -> Neighbourhood:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from bristle import rules
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.simulation.world import published
 

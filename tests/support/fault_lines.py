@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from bristle.commands.demo.relay import Address, Impairment, Relay
+from bristle.commands.demo.relay import Impairment, Relay
+from bristle.wire.messages import Address
 
 Found = TypeVar("Found")
 LONG = 300.0

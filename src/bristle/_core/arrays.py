@@ -24,12 +24,12 @@ def namespace(*arrays: Array) -> Any:
 
 
 def is_array(value: object) -> bool:
-    """Tell whether `value` is an array of a library that can be worked with."""
+    """Return whether `value` is an array of a library that can be worked with."""
     return type(value) is np.ndarray or bool(array_api_compat.is_array_api_obj(value))
 
 
 def on_cpu(array: Array) -> bool:
-    """Tell whether `array` lies in the processor's own memory."""
+    """Return whether `array` lies in the processor's own memory."""
     return type(array) is np.ndarray or "cpu" in str(array_api_compat.device(array)).lower()
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, never half of it."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _secret(width: int, dtype: Any) -> Array:
 
 
 def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
-    """Tell whether all NumPy `models` [B, k, F] are surely small, and return their sums [B, F] if asked for.
+    """Return whether all NumPy `models` [B, k, F] are surely small, and return their sums [B, F] if asked for.
 
     A model that is not finite has a projection on random factors that is not small, and one of norm R has a small
     one with a probability of about 1e6 sqrt(F) / R. Both products read a model while it is in the cache.

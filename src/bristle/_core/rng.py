@@ -1,4 +1,4 @@
-"""Random draws that repeat: the same key gives the same numbers, on every machine and array library."""
+"""Reproducible random draws: the same key gives the same numbers, on every machine and array library."""
 
 from __future__ import annotations
 
@@ -9,22 +9,60 @@ import numpy as np
 
 from bristle._core.arrays import Array, from_numpy, is_array
 
-_ALL = 0xFFFFFFFFFFFFFFFF
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+_BITS = (1 << 64) - 1
+_FIRST, _SECOND, _LANE = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
 
-def keyed_uniforms(seed: int, peers: Array, iteration: int, size: int) -> np.ndarray[Any, Any]:
+class Stream(IntEnum):
+    """What draws are for. The first three are drawn in every iteration, the others seldom or by some worlds only."""
+
+    BATCHES = 0
+    MODELS = 1
+    ATTACK = 2
+    TOPOLOGY = 3
+    PLACES = 4
+    SCHEDULE = 5
+    MESSAGES = 6
+    SHIFT = 7
+    SHARING = 8
+    EVALUATED = 9
+
+
+def draw(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> Floats:
+    """Draw uniforms in [0, 1) of shape [ids, size], each row keyed by (seed, stream, id, iteration)."""
+    return keyed_uniforms(seed, ids, _number(stream, iteration), size)
+
+
+def keyed_uniforms(seed: int, peers: Array, iteration: int, size: int) -> Floats:
     """Draw uniforms in [0, 1) of shape [peers, size], each row keyed by (seed, peer, iteration).
 
     A peer's draws depend on no other peer, so that a world gives the same results in any batch size and on
     any number of workers.
     """
-    ids = np.asarray(peers, dtype=np.uint64)
-    lanes = np.arange(size, dtype=np.uint64)
-    key = np.uint64(_mixed(_mixed(seed & _ALL) ^ iteration))
-    bits = _mix(_mix(ids ^ key)[:, None] + lanes[None, :] * np.uint64(0x9E3779B97F4A7C15))
-    drawn: np.ndarray[Any, Any] = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    drawn: Floats = uniforms_of(np, key_of(seed, iteration), np.asarray(peers, dtype=np.int64), size)
     return drawn
+
+
+def stream_key(seed: int, stream: Stream, iteration: int) -> int:
+    """Return the key of a stream in an iteration, as a signed 64-bit number, for `uniforms_of`."""
+    return key_of(seed, _number(stream, iteration))
+
+
+def key_of(seed: int, number: int) -> int:
+    """Return the key of a seed and a number, as a signed 64-bit number."""
+    return _signed(_mix_number(_mix_number(seed & _BITS) ^ number))
+
+
+def uniforms_of(xp: Any, key: Any, ids: Array, size: int) -> Array:
+    """Draw uniforms in [0, 1) of shape [ids, size], 64-bit, for 64-bit integers `ids` of NumPy or torch.
+
+    A key in a tensor can change between replays of a captured graph.
+    """
+    where = {} if xp is np else {"device": ids.device}
+    lanes = xp.arange(size, dtype=xp.int64, **where) * _signed(_LANE)
+    bits = _shifted(_mix(_mix(ids ^ key)[:, None] + lanes[None, :]), 11)
+    return (bits.astype(np.float64) if xp is np else bits.to(xp.float64)) * 2.0**-53
 
 
 def uniforms(rng: Any, shape: tuple[int, ...], *, like: Array) -> Array:
@@ -47,42 +85,31 @@ def uniforms(rng: Any, shape: tuple[int, ...], *, like: Array) -> Array:
     return from_numpy(rng, like=like, dtype=like.dtype) if isinstance(rng, np.ndarray) else rng
 
 
-def _mix(bits: Any) -> Any:
-    """Scramble arrays of 64-bit integers (the SplitMix64 finaliser, Steele, Lea and Flood 2014)."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(_FIRST)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(_SECOND)
-    return bits ^ (bits >> np.uint64(31))
+def _number(stream: Stream, iteration: int) -> int:
+    return 3 * iteration + stream if stream <= Stream.ATTACK else (int(stream) << 40) + iteration
 
 
-def _mixed(bits: int) -> int:
+def _mix(bits: Array) -> Array:
+    """Scramble 64-bit integers (the SplitMix64 finaliser, Steele, Lea and Flood 2014); products wrap around."""
+    bits = (bits ^ _shifted(bits, 30)) * _signed(_FIRST)
+    bits = (bits ^ _shifted(bits, 27)) * _signed(_SECOND)
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Array, places: int) -> Array:
+    """Shift to the right with zeros coming in: torch has signed integers only, whose sign would come in."""
+    return (bits >> places) & ((1 << (64 - places)) - 1)
+
+
+def _mix_number(bits: int) -> int:
     """Scramble one integer likewise: NumPy takes ten times as long for a single number."""
-    bits = ((bits ^ (bits >> 30)) * _FIRST) & _ALL
-    bits = ((bits ^ (bits >> 27)) * _SECOND) & _ALL
+    bits = ((bits ^ (bits >> 30)) * _FIRST) & _BITS
+    bits = ((bits ^ (bits >> 27)) * _SECOND) & _BITS
     return bits ^ (bits >> 31)
 
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-
-class Stream(IntEnum):
-    """What draws are for. The first three are drawn in every iteration, the others seldom or by some worlds only."""
-
-    BATCHES = 0
-    MODELS = 1
-    ATTACK = 2
-    TOPOLOGY = 3
-    PLACES = 4
-    SCHEDULE = 5
-    MESSAGES = 6
-    SHIFT = 7
-    SHARING = 8
-    EVALUATED = 9
-
-
-def draw(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> Floats:
-    """Draw uniforms in [0, 1) of shape [ids, size], each row keyed by (seed, stream, id, iteration)."""
-    key = 3 * iteration + stream if stream <= Stream.ATTACK else (int(stream) << 40) + iteration
-    return keyed_uniforms(seed, np.asarray(ids, dtype=np.int64), key, size)
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >> 63 else bits
 
 
 def draw_many(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -107,7 +134,7 @@ def draw_normals(
 
 
 def _generator(seed: int, stream: Stream, peer: int, iteration: int) -> np.random.Generator:
-    key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (int(stream) << 56) + peer], dtype=np.uint64)
+    key = np.array([seed & _BITS, (int(stream) << 56) + peer], dtype=np.uint64)
     counter = np.array([0, 0, 0, iteration], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 

@@ -1,4 +1,4 @@
-"""Counting and ordering very many short rows."""
+"""Count and order very many short rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def count_values(values: Array, kinds: int, dtype: Any) -> Array:
 
 
 def has_kernels(array: Array) -> bool:
-    """Tell whether an array lies on a CUDA device for which kernels can be compiled."""
+    """Return whether an array lies on a CUDA device for which kernels can be compiled."""
     return bool(array_api_compat.is_torch_array(array)) and array.device.type == "cuda" and _triton()
 
 

@@ -205,7 +205,7 @@ GAP = 16
 
 
 def sorts_columns(xp: Any, rows: int, width: int) -> bool:
-    """Tell whether models of `width` numbers are better sorted by columns.
+    """Return whether models of `width` numbers are better sorted by columns.
 
     Not a matter of how many threads there are: the last bits of a sum depend on the way, and must not on the machine.
     """

@@ -1,4 +1,4 @@
-"""Networks of comparators that sort, and plans for running them on many rows at once."""
+"""Sorting networks, and plans for running them on many rows at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SortingNetwork:
 
     @property
     def cost(self) -> int:
-        """How many minima and maxima it takes."""
+        """Number of minima and maxima."""
         return sum(low + high for _, _, low, high in self.comparators)
 
 
@@ -111,7 +111,7 @@ def plan_for(sizes: tuple[int, ...], start: int, stop: int, as_set: bool) -> Pla
             lows, highs = Run(place[low], low, size), Run(place[high], high, size)
             to_low = FIRST if place[low] == GIVEN else place[low]
             if keep_low and keep_high and place[low] != GIVEN:
-                to_low = SECOND - place[low]  # The larger values are still to be told from these.
+                to_low = SECOND - place[low]  # The larger values are still to be compared with these.
             to_high = FIRST if place[high] == GIVEN else place[high]
             steps.append(
                 Comparators(

@@ -1,4 +1,4 @@
-"""Work on large NumPy arrays by as many threads as the process may use."""
+"""Threads for work on large NumPy arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = 4
 
 @lru_cache(maxsize=1)
 def threads() -> int:
-    """Return how many threads to work by: OMP_NUM_THREADS where that is set, as other libraries do; else the cores."""
+    """Return the number of worker threads: OMP_NUM_THREADS where that is set, as other libraries do; else the cores."""
     named = os.environ.get("OMP_NUM_THREADS", "")
     if named.isdecimal() and int(named):
         return min(MOST, int(named))

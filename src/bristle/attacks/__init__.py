@@ -1,10 +1,13 @@
-"""What an adversary sends: attacks that state what they know and are shown no more.
+"""Attacks: what an adversary sends, given no more than what the attack says it knows.
 
 Every attack has the same call: `attack(view, rng=)` returns heads [..., K, C, D], what K attackers send to
 each victim; `attack.labels(y)` returns the labels that they train on.
 """
 
+from typing import Literal
+
 from bristle._core import Array, namespace
+from bristle._core.registry import Registry
 from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.base import Attack, required
 from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
@@ -23,7 +26,6 @@ from bristle.attacks.lies import (
     SoleOwner,
     StatementEdge,
 )
-from bristle.attacks.registry import create, names
 from bristle.attacks.search import Adaptive
 from bristle.attacks.statements import Liars, Scene, StatementAttack
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
@@ -86,3 +88,77 @@ __all__ = [
     "namespace",
     "required",
 ]
+
+_ATTACKS: dict[str, type[Attack]] = {
+    "none": NoAttack,
+    "label-flip": LabelFlip,
+    "additive-noise": AdditiveNoise,
+    "krum": FangKrum,
+    "krum-along": FangKrumAlong,
+    "trimmed-mean": FangTrimmedMean,
+    "trimmed-mean-along": FangTrimmedMeanAlong,
+    "sign-flip": SignFlip,
+    "inner-product": InnerProduct,
+    "alie": ALittleIsEnough,
+    "min-max": MinMax,
+    "min-sum": MinSum,
+    "mimic": Mimic,
+    "dissensus": Dissensus,
+    "free-ride": FreeRide,
+    "stale": Stale,
+    "sybil": Sybil,
+    "non-finite": NonFinite,
+    "foreign-trojan": ForeignTrojan,
+    "excused-trojan": ExcusedTrojan,
+    "late-trojan": LateTrojan,
+    "row-copy": RowCopy,
+    "outnumber": Outnumber,
+    "claim-liar": ClaimLiar,
+    "inflate": Inflate,
+    "home-bias": HomeBias,
+    "edge": Edge,
+    "common-shift": CommonShift,
+    "familiar-volume": FamiliarVolume,
+    "slow-drift": SlowDrift,
+    "near-copies": NearCopies,
+    "backdoor": Backdoor,
+    "statement-edge": StatementEdge,
+    "bridge": Bridge,
+    "partisans": Partisans,
+    "false-counts": FalseCounts,
+    "poisoned-scatter": PoisonedScatter,
+    "permuted-labels": PermutedLabels,
+    "laid-on": LaidOn,
+    "foreign-only": ForeignOnly,
+    "sole-owner": SoleOwner,
+    "garbage": Garbage,
+    "adaptive": Adaptive,
+}
+
+ATTACKS: Registry[Attack] = Registry("attack", Attack, _ATTACKS, "bristle.attacks")
+
+
+def names(shares: Literal["heads", "evidence"] | None = None) -> tuple[str, ...]:
+    """Return the names of all attacks, Bristle's own, then those of installed packages.
+
+    `heads`: without those that craft statements, which worlds whose peers exchange heads refuse. `evidence`: all, since
+    attacks on heads have class means for rows there.
+    """
+    kinds = {name: kind for name, kind in _ATTACKS.items() if shares == "heads"}
+    return tuple(name for name in ATTACKS.names() if name not in kinds or not crafts_statements_only(kinds[name]))
+
+
+def crafts_statements_only(kind: type[Attack]) -> bool:
+    """Return whether attacks of a type have nothing to send to peers that exchange heads."""
+    return issubclass(kind, StatementAttack) and kind.craft is StatementAttack.craft
+
+
+def create(name: str, **options: object) -> Attack:
+    """Make an attack by name: `create("label-flip", classes=26)`, `create("sybil", inner="krum")`.
+
+    `module:name` and attacks of installed packages work as well.
+    """
+    inner = options.get("inner")
+    if name == "sybil" and isinstance(inner, str):
+        options["inner"] = create(inner)
+    return ATTACKS.create(name, options)

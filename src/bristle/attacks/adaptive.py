@@ -22,10 +22,7 @@ class ForeignTrojan(Attack):
     that the victim can test. O(K d).
     """
 
-    @property
-    def knows(self) -> Knowledge:
-        """The classes that the victim can test."""
-        return Knowledge.EVERYTHING
+    knows = Knowledge.EVERYTHING  # The classes that the victim can test.
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Roll the rows that will not be tested."""
@@ -105,10 +102,7 @@ class RowCopy(Attack):
     last one. All attackers send the same and claim everything. Knows everything. O(K d).
     """
 
-    @property
-    def knows(self) -> Knowledge:
-        """The inbox, and the classes that the victim can test."""
-        return Knowledge.EVERYTHING
+    knows = Knowledge.EVERYTHING  # The inbox, and the classes that the victim can test.
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Copy a head and change a row."""
@@ -139,13 +133,10 @@ class Outnumber(Attack):
 
     target: int = 0
 
+    knows = Knowledge.EVERYTHING  # The classes that the victim can test.
+
     def __post_init__(self) -> None:
         check_count("target", self.target)
-
-    @property
-    def knows(self) -> Knowledge:
-        """The classes that the victim can test."""
-        return Knowledge.EVERYTHING
 
     def claims(self, view: View) -> Array:
         """Claim the one class."""

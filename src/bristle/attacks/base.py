@@ -1,4 +1,4 @@
-"""What every attack has in common: one call, checked once, that shows it no more than it says it knows."""
+"""The base class of all attacks: one checked call that hides what the attack does not know."""
 
 from __future__ import annotations
 
@@ -49,6 +49,27 @@ class Attack(ABC):
         return False
 
     @property
+    def equivocates(self) -> bool:
+        """Whether each victim gets draws of its own; else all victims of an iteration share them.
+
+        For stochastic attacks that send different random heads to different victims.
+        """
+        return False
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether all victims get the same heads, made of what is known about all of them together.
+
+        `craft` then sees all victims at once and returns the same for each.
+        """
+        return False
+
+    @property
+    def feature_count(self) -> int | None:
+        """The number of features that heads must have for this attack; None: any."""
+        return None
+
+    @property
     def flips_labels(self) -> bool:
         """Whether the attackers train on labels that are not the true ones."""
         return False
@@ -73,7 +94,8 @@ class Attack(ABC):
         """Return the classes that each attacker says it trains and tests itself, a boolean array [..., K, C].
 
         By default all of them, which is the truth: attackers own samples of every class. No class at all stands for
-        a sender that makes no claims.
+        a sender that makes no claims. Like `craft`, it gets a view with one batch axis in which the inbox, if seen, is
+        an array.
         """
         xp = namespace(view.own)
         return xp.ones(view.own.shape[:-1], dtype=xp.bool, device=view.own.device)
@@ -104,9 +126,25 @@ class Attack(ABC):
         if 0 in own.shape:
             return own
         seen = view.seen_by(self.knows)
-        heads = [self._crafted(block, lanes) for block, lanes in blocks(seen, batch, draws)]
+        heads = [self._crafted(block, lanes) for block, lanes in blocks(seen, batch, draws, whole=self.broadcasts)]
         xp = namespace(own)
         return xp.reshape(heads[0] if len(heads) == 1 else xp.concat(heads, axis=0), own.shape)
+
+    def claimed(self, view: View) -> Array:
+        """Return what `claims` says for a view of any batch shape: a boolean array [..., K, C]."""
+        batch, own = check_shapes(view), view.own
+        xp, shape = namespace(own), tuple(own.shape[:-1])
+        if 0 in own.shape or type(self).claims is Attack.claims:
+            return Attack.claims(self, view)
+        seen = view.seen_by(self.knows)
+        found = [self.claims(block) for block, _ in blocks(seen, batch, None, whole=self.broadcasts)]
+        claims = found[0] if len(found) == 1 else xp.concat(found, axis=0)
+        if claims.dtype != xp.bool or tuple(claims.shape[1:]) != shape[-2:]:
+            raise ValueError(
+                f"{type(self).__name__}.claims returned {claims.dtype} {tuple(claims.shape)}, "
+                f"not booleans {('victims', *shape[-2:])}"
+            )
+        return xp.reshape(claims, shape)
 
     @abstractmethod
     def craft(self, view: View, draws: Array | None) -> Array:

@@ -1,4 +1,4 @@
-"""Attacks that need no knowledge of anyone: wrong data, wrong numbers, old news."""
+"""Attacks without knowledge of others: flipped labels, noise, invalid numbers, replays."""
 
 from __future__ import annotations
 
@@ -39,13 +39,10 @@ class LabelFlip(Attack):
 
     classes: int = 10
 
+    flips_labels = True  # Flipping labels is the whole attack.
+
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
-
-    @property
-    def flips_labels(self) -> bool:
-        """Flipping labels is the whole attack."""
-        return True
 
     def labels(self, y: Array) -> Array:
         """Return (y + 1) mod C; padding, -1, stays."""
@@ -96,18 +93,11 @@ class AdditiveNoise(Attack):
 
     scale: float = 0.5
 
+    stochastic = True  # The noise is drawn.
+    trains = False  # Noise needs no training.
+
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
-
-    @property
-    def stochastic(self) -> bool:
-        """The noise is drawn."""
-        return True
-
-    @property
-    def trains(self) -> bool:
-        """Noise needs no training."""
-        return False
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Send noise."""
@@ -127,15 +117,8 @@ class NonFinite(Attack):
     d).
     """
 
-    @property
-    def trains(self) -> bool:
-        """Constants need no training."""
-        return False
-
-    @property
-    def finite(self) -> bool:
-        """Not finite, on purpose."""
-        return False
+    trains = False  # Constants need no training.
+    finite = False  # Not finite, on purpose.
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Send what no head may hold."""

@@ -1,4 +1,4 @@
-"""The local model poisoning attacks of Fang et al.: push a victim against the way it would have gone."""
+"""The local model poisoning attacks of Fang et al.: push a victim against the direction of its update."""
 
 from __future__ import annotations
 
@@ -36,19 +36,12 @@ class Fang(AgainstHonest):
 
     change: Change = "training"
 
+    knows = Knowledge.EVERYTHING  # As published: also the victim's own head and how its training moves it.
+    along = False  # Whether the attack overshoots along the benign change, rather than going against it.
+
     def __post_init__(self) -> None:
         if self.change not in get_args(Change):
             raise ValueError(f"change must be one of {', '.join(get_args(Change))}, not {self.change!r}")
-
-    @property
-    def knows(self) -> Knowledge:
-        """Full knowledge, as published: the inbox, the victim's own head and how its training moves it."""
-        return Knowledge.EVERYTHING
-
-    @property
-    def along(self) -> bool:
-        """Whether the attack overshoots along the benign change, rather than going against it."""
-        return False
 
     @abstractmethod
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
@@ -86,16 +79,13 @@ class FangTrimmedMean(Fang):
 
     b: float = 2.0
 
+    stochastic = True  # The place within the interval is drawn.
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("b", self.b)
         if self.b <= 1:
             raise ValueError(f"b must be above 1 for the interval to lie beyond the benign heads, not {self.b!r}")
-
-    @property
-    def stochastic(self) -> bool:
-        """The place within the interval is drawn."""
-        return True
 
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
         """Draw beyond the benign extreme on the other side."""
@@ -125,10 +115,7 @@ class FangTrimmedMeanAlong(FangTrimmedMean):
         What s is the sign of, see `Fang`.
     """
 
-    @property
-    def along(self) -> bool:
-        """Overshoot."""
-        return True
+    along = True  # Overshoot.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +163,7 @@ class FangKrum(Fang):
         return self.epsilon > 0
 
     def push(self, honest: Honest, victim: Array, change: Array, draws: Array | None, attackers: int) -> Array:
-        """Go as far as Krum lets itself be led."""
+        """Take the largest step for which Krum still chooses the attacker's head."""
         xp, mean = honest.xp, honest.mean_with(victim)
         direction = -xp.sign(change)
         length = self._largest(honest, victim, mean, direction, attackers)[:, None]
@@ -240,10 +227,7 @@ class FangKrumAlong(FangKrum):
         What s is the sign of, see `Fang`.
     """
 
-    @property
-    def along(self) -> bool:
-        """Overshoot."""
-        return True
+    along = True  # Overshoot.
 
 
 def _start(xp: Any, products: Array, count: Array, attackers: int, f: int) -> Array:

@@ -1,4 +1,4 @@
-"""Attacks that live on what is passed around: copying, and cancelling what others pass on."""
+"""Attacks on gossip: copy honest heads, or cancel what they contribute."""
 
 from __future__ import annotations
 
@@ -56,13 +56,10 @@ class Dissensus(AgainstHonest):
 
     epsilon: float = 1.5
 
+    knows = Knowledge.EVERYTHING  # Also the victim's own head.
+
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon)
-
-    @property
-    def knows(self) -> Knowledge:
-        """Also the victim's own head."""
-        return Knowledge.EVERYTHING
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Send the opposite of what the honest heads do to the victim's."""
@@ -87,18 +84,11 @@ class FreeRide(AgainstHonest):
 
     noise: float = 1e-3
 
+    stochastic = True  # The disguise is drawn.
+    trains = False  # Not training is the whole attack.
+
     def __post_init__(self) -> None:
         check_share("noise", self.noise)
-
-    @property
-    def stochastic(self) -> bool:
-        """The disguise is drawn."""
-        return True
-
-    @property
-    def trains(self) -> bool:
-        """Not training is the whole attack."""
-        return False
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
         """Send the mean in a thin disguise."""

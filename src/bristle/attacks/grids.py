@@ -57,7 +57,7 @@ GRIDS: dict[str, list[Options]] = {
         *({"noise": e, "past": z} for e in (0.0, 0.35, 0.5, 0.7, 1.0) for z in (0.0, 1.0, 3.0)),
     ],
     "false-counts": [
-        *({"size": z, "claimed": n} for z in (2.0, 4.0, 10.0) for n in (1.0, 2.0, 1e6)),
+        *({"size": z, "count": n} for z in (2.0, 4.0, 10.0) for n in (1.0, 2.0, 1e6)),
         *({"size": z, "low": 1} for z in (2.0, 4.0)),
     ],
     "poisoned-scatter": [

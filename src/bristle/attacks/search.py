@@ -42,7 +42,7 @@ LIES: tuple[Liars, ...] = (
     StatementEdge(size=-4.0),
     PermutedLabels(order="nearest"),
     StatementEdge(size=4.0, about="all"),
-    FalseCounts(size=6.0, claimed=1.0),
+    FalseCounts(size=6.0, count=1.0),
     LaidOn(part=0.7, against=4.0),
     PoisonedScatter(size=4.0, along="pairs", times=1e4),
 )

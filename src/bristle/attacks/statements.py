@@ -147,7 +147,7 @@ class Liars(StatementAttack):
         too alike.
     together : bool
         Whether all draw the same errors.
-    claimed : float, optional
+    count : float, optional
         How many samples they claim of each class; by default as many as honest owners.
     everybody : int
         0: to every victim a statement of its own, with lies about what it cannot test. Otherwise one statement for
@@ -158,15 +158,15 @@ class Liars(StatementAttack):
 
     noise: float = 1.0
     together: bool = False
-    claimed: float | None = None
+    count: float | None = None
     everybody: int = 0
     foreign_only: bool = False
 
     def __post_init__(self) -> None:
         check_number("noise", self.noise, least=0)
         check_count("everybody", self.everybody)
-        if self.claimed is not None:
-            check_positive("claimed", self.claimed)
+        if self.count is not None:
+            check_positive("count", self.count)
 
     @abstractmethod
     def lies(self, ground: Ground, target: Target, place: int, rng: np.random.Generator) -> Lies:
@@ -174,7 +174,7 @@ class Liars(StatementAttack):
 
     def claim(self, ground: Ground, target: Target, place: int) -> float:
         """Return how many samples the attacker at `place` claims of each class."""
-        return ground.count if self.claimed is None else self.claimed
+        return ground.count if self.count is None else self.count
 
     def scatter(self, ground: Ground, target: Target, base: Statement, place: int) -> tuple[Floats, Floats]:
         """Return factors and diagonal of the attacker at `place`, given those of an honest peer."""

@@ -76,15 +76,8 @@ class Honest:
 class AgainstHonest(Attack):
     """An attack made from the honest heads in the inbox; a victim that receives none gets the own heads, untrained."""
 
-    @property
-    def knows(self) -> Knowledge:
-        """The honest heads that the victim receives."""
-        return Knowledge.INBOX
-
-    @property
-    def trains(self) -> bool:
-        """What is sent is made from the heads of others."""
-        return False
+    knows = Knowledge.INBOX  # The honest heads that the victim receives.
+    trains = False  # What is sent is made from the heads of others.
 
     @abstractmethod
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
@@ -122,7 +115,7 @@ class InnerProduct(AgainstHonest):
         check_positive("epsilon", self.epsilon)
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
-        """Send a little of the mean's opposite."""
+        """Send a small negative multiple of the mean."""
         return honest.mean[:, None, :] * -self.epsilon
 
 
@@ -152,7 +145,7 @@ class ALittleIsEnough(AgainstHonest):
             check_positive("z", self.z)
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
-        """Step aside from the mean by as much as passes."""
+        """Send the mean minus z standard deviations."""
         xp, heads = honest.xp, honest.heads
         attackers = view.own.shape[1]
         steps = [
@@ -194,7 +187,7 @@ class WithinReach(AgainstHonest):
         """Return how far [B] the attackers may go from the mean along the unit vectors `direction` [B, F]."""
 
     def against(self, honest: Honest, view: View, draws: Array | None) -> Array:
-        """Go from the mean as far as the constraint allows."""
+        """Move from the mean as far as the constraint allows."""
         direction = self._direction(honest)
         heads = honest.mean + self.reach(honest, direction, view)[:, None] * direction
         return heads[:, None, :]

@@ -1,4 +1,4 @@
-"""One attacker under many names."""
+"""The sybil attack: one attacker with many identities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sybil(Attack):
 
     Douceur, "The Sybil Attack", IPTPS 2002; in learning, Fung, Yoon and Beschastnikh, "The Limitations of
     Federated Learning in Sybil Settings", RAID 2020. Only the first of the own heads counts. The inner
-    attack is told of K attackers, since that is how many the victim counts. Knows what the inner attack
+    attack sees K attackers, since that is how many the victim counts. Knows what the inner attack
     knows; draws random numbers. Costs what the inner attack costs, and O(K d).
 
     Parameters
@@ -32,6 +32,9 @@ class Sybil(Attack):
     inner: Attack = field(default_factory=LabelFlip)
     jitter: float = 1e-3
 
+    stochastic = True  # The jitter is drawn.
+    one_head = True  # All identities send what the first one makes.
+
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Attack):
             raise ValueError(f"inner must be an attack, such as LabelFlip(), not {self.inner!r}")
@@ -43,19 +46,24 @@ class Sybil(Attack):
         return self.inner.knows
 
     @property
-    def stochastic(self) -> bool:
-        """The jitter is drawn."""
-        return True
-
-    @property
     def trains(self) -> bool:
         """Whether the inner attack does."""
         return self.inner.trains
 
     @property
-    def one_head(self) -> bool:
-        """All identities send what the first one makes."""
-        return True
+    def equivocates(self) -> bool:
+        """Whether the inner attack does."""
+        return self.inner.equivocates
+
+    @property
+    def broadcasts(self) -> bool:
+        """Whether the inner attack does."""
+        return self.inner.broadcasts
+
+    @property
+    def feature_count(self) -> int | None:
+        """What the inner attack needs."""
+        return self.inner.feature_count
 
     @property
     def flips_labels(self) -> bool:

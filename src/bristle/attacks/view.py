@@ -1,4 +1,4 @@
-"""What attackers may see: one view per call, checked once and cut into blocks of victims."""
+"""The attackers' view of a round: checked once, reduced to what they know, split into blocks of victims."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """The scene of an attack: K attackers about to send to each of the victims [...].
+    """Everything that K attackers may know before they send to each of the victims [...].
 
     An attack that knows nothing sends the same to everyone, so that it needs no victims' axes: called with
     `own` [K, C, D], its answer can be shared by all.
@@ -57,6 +57,9 @@ class View:
         What the attackers sent in the round before; None in the first.
     held : Evaluation, optional
         Samples [S, D] that the attackers hold, with their true labels: the same for all victims.
+    claims : boolean array [N, C], optional
+        The classes that each of the N benign members claims, the same for all victims. Claims are public: attacks of
+        any knowledge see them. None where peers claim nothing.
     """
 
     own: Array
@@ -69,6 +72,7 @@ class View:
     testable: Array | None = None
     sent: Array | None = None
     held: Evaluation | None = None
+    claims: Array | None = None
 
     def seen_by(self, knows: Knowledge) -> View:
         """Return what attackers with this knowledge see: the same view, with None for the rest."""
@@ -96,6 +100,9 @@ def check_shapes(view: View) -> tuple[int, ...]:
     _check_array("update", view.update, (*batch, *head), own.dtype, own)
     _check_array("testable", view.testable, (*batch, head[0]), xp.bool, own)
     _check_held(view.held, head[1], own)
+    if view.claims is not None:
+        members = view.claims.shape[0] if is_array(view.claims) and view.claims.ndim else "members"
+        _check_array("claims", view.claims, (members, head[0]), xp.bool, own)
     models = _check_inbox(xp, view.inbox, batch, head, own)
     if view.inbox_mask is not None:
         if models is None:
@@ -104,8 +111,10 @@ def check_shapes(view: View) -> tuple[int, ...]:
     return batch
 
 
-def blocks(view: View, batch: tuple[int, ...], draws: Array | None) -> Iterator[tuple[View, Array | None]]:
-    """Cut a view into blocks of victims [B, ...], each with its uniforms.
+def blocks(
+    view: View, batch: tuple[int, ...], draws: Array | None, *, whole: bool = False
+) -> Iterator[tuple[View, Array | None]]:
+    """Split a view into blocks of victims [B, ...], each with its uniforms; `whole`: into one block of all of them.
 
     In a block the inbox is a plain array [B, M, C, D] in which absent heads are zero, and the mask is always
     given. What the attack does not see is not looked at.
@@ -120,7 +129,7 @@ def blocks(view: View, batch: tuple[int, ...], draws: Array | None) -> Iterator[
         return None if values is None else xp.reshape(values, (size, *values.shape[len(batch) :]))
 
     index = flat(view.inbox.index) if isinstance(view.inbox, Pool) else None
-    whole = replace(
+    flattened = replace(
         view,
         own=flat(view.own),
         inbox=view.inbox if isinstance(view.inbox, Pool) else flat(view.inbox),
@@ -136,9 +145,9 @@ def blocks(view: View, batch: tuple[int, ...], draws: Array | None) -> Iterator[
     itemsize = 8 if view.own.dtype == xp.float64 else 4
     # Twice, because the mathematics holds about as much again as what comes in and goes out.
     step = max(1, block_bytes(view.own) // (2 * (models + attackers) * classes * depth * itemsize))
-    for start in range(0, size, step):
-        rows = slice(start, min(start + step, size))
-        yield _block(xp, whole, index, rows), _rows(draws, rows)
+    for start in range(0, size, max(1, size) if whole else step):
+        rows = slice(start, size if whole else min(start + step, size))
+        yield _block(xp, flattened, index, rows), _rows(draws, rows)
 
 
 def flatten(xp: Any, heads: Array) -> Array:
@@ -194,7 +203,7 @@ def _check_values(xp: Any, name: str, heads: Array | None) -> None:
         raise ValueError(f"view.{name} holds values that are not finite or beyond 1e15; pass finite heads")
 
 
-def _check_array(name: str, values: Array | None, shape: tuple[int, ...], dtype: Any, own: Array) -> None:
+def _check_array(name: str, values: Array | None, shape: tuple[int | str, ...], dtype: Any, own: Array) -> None:
     if values is None:
         return
     if not is_array(values) or tuple(values.shape) != shape or not _same_library(own, values):

@@ -28,7 +28,7 @@ Shape = tuple[int | None, ...]
 
 
 def fitted(x: Images, shape: Shape, dtype: str, what: str) -> Images:
-    """Bring stored images into the shape and type that a backbone wants."""
+    """Convert stored images to the shape and type that a backbone takes."""
     stored = np.asarray(x)
     for images in _layouts(stored):
         sizes = images.shape[1:]
@@ -140,11 +140,11 @@ _ONNX_DTYPES = {"tensor(uint8)": "uint8", "tensor(float)": "float32", "tensor(fl
 
 
 class Backbone(Protocol):
-    """What makes features of images."""
+    """A frozen function from images to features."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """A name for people."""
 
     @property
     def digest(self) -> str:
@@ -159,7 +159,7 @@ class Backbone(Protocol):
         """Sizes of one image as the backbone wants it."""
 
     def __call__(self, x: Images, /) -> Features:
-        """Features `[n, features]` of the images `x` `[n, ...]`."""
+        """Return the features `[n, features]` of the images `x` `[n, ...]`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,7 @@ class OnnxBackbone:
         )
 
     def __call__(self, x: Images, /) -> Features:
-        """Features `[n, features]` of the images `x` `[n, ...]`."""
+        """Return the features `[n, features]` of the images `x` `[n, ...]`."""
         images = fitted(x, self.input_shape, self.input_dtype, f"backbone {self.source}")
         size = self.input_batch or max(len(images), 1)
         pieces = [self._run(images[start : start + size], size) for start in range(0, len(images), size)]
@@ -297,7 +297,7 @@ class CallableBackbone:
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     def __call__(self, x: Images, /) -> Features:
-        """Features `[n, features]` of the images `x` `[n, ...]`."""
+        """Return the features `[n, features]` of the images `x` `[n, ...]`."""
         images = fitted(x, self.input_shape, self.input_dtype, f"backbone {self.name}")
         # Whoever holds a torch module has imported torch; Bristle itself need not.
         torch = sys.modules.get("torch")

@@ -64,7 +64,7 @@ def _classifier(backbone: OnnxBackbone, weights: npt.NDArray[np.float32], names:
     flat, single, matrix = (_unused(f"head/{name}", data) for name in ("flat", "features", "weights"))
     logits, probabilities = (_unused(name, data) for name in ("logits", "probabilities"))
     shape: list[int | str] = ["batch", len(names)]
-    extension = onnx_file.Extension(
+    extension = onnx_file.GraphPart(
         nodes=[
             # A backbone may give [n, D, 1, 1], or half floats; for others these two do nothing.
             onnx_file.node("Flatten", [backbone.output], [flat], axis=1),

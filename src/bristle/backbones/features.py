@@ -1,4 +1,4 @@
-"""Feature extraction: batched, and paid once, since a frozen backbone makes the same of an image for ever."""
+"""Feature extraction: batched, and cached, since a frozen backbone never changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bristle._core.files import write_atomically
 from bristle.backbones.backbone import Backbone, Features, Images
 
 Watch = Callable[[int, int], None]
-"""Is told how many images are done, of how many."""
+"""Called with the number of images done, and of all."""
 
 Cache = str | os.PathLike[str] | Literal[False] | None
 """A folder; None for the default one, False for none."""
@@ -26,7 +26,7 @@ Cache = str | os.PathLike[str] | Literal[False] | None
 def extract(
     backbone: Backbone, x: Images, *, batch: int = 256, cache: Cache = None, progress: Watch | None = None
 ) -> Features:
-    """Features ``phi(x)`` `[n, features]` of the images `x` `[n, ...]`, from the cache where they are known.
+    """Return the features ``phi(x)`` `[n, features]` of the images `x` `[n, ...]`, from the cache where known.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def extract(
 
 
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where features are kept: the folder `given`, else $BRISTLE_CACHE, else the user's cache folder."""
+    """Return the folder of cached features: `given`, else $BRISTLE_CACHE, else the user's cache folder."""
     if given is not None:
         return Path(given)
     if chosen := os.environ.get("BRISTLE_CACHE"):
@@ -76,7 +76,7 @@ def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def array_digest(x: Images) -> str:
-    """SHA-256 of an array's type, shape and content."""
+    """Return the SHA-256 of an array's type, shape and content."""
     digest = hashlib.sha256(f"{x.dtype.str} {x.shape} ".encode())
     digest.update(_memory(np.ascontiguousarray(x)))
     return digest.hexdigest()

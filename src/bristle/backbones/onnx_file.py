@@ -28,8 +28,8 @@ _ATTRIBUTE_INT, _ATTRIBUTE_FLOAT, _ATTRIBUTE_INTS = 2, 1, 7
 
 
 @dataclass(frozen=True)
-class Extension:
-    """What is added to a graph: messages made by `node` and `tensor`, and the outputs it then has."""
+class GraphPart:
+    """An addition to a graph: messages made by `node` and `tensor`, and the outputs it then has."""
 
     nodes: Sequence[bytes]
     initializers: Sequence[bytes]
@@ -57,7 +57,7 @@ def value(name: str, dtype: str, shape: Sequence[int | str]) -> bytes:
     return _text(1, name) + _bytes(2, _bytes(1, _integer(1, ELEMENT_TYPES[dtype]) + _bytes(2, dims)))
 
 
-def model(*, name: str, inputs: Sequence[bytes], content: Extension) -> bytes:
+def model(*, name: str, inputs: Sequence[bytes], content: GraphPart) -> bytes:
     """Encode a whole ``ModelProto``."""
     graph = b"".join(_bytes(_GRAPH_NODE, n) for n in content.nodes) + _text(_GRAPH_NAME, name)
     graph += b"".join(_bytes(_GRAPH_INITIALIZER, t) for t in content.initializers)
@@ -67,7 +67,7 @@ def model(*, name: str, inputs: Sequence[bytes], content: Extension) -> bytes:
     return head + _bytes(_MODEL_OPSET, _text(1, "") + _integer(2, _OPSET)) + _metadata(content.metadata)
 
 
-def extend(data: bytes, extension: Extension) -> bytes:
+def extend(data: bytes, extension: GraphPart) -> bytes:
     """Append nodes, weights and metadata to the model `data`, and replace its outputs."""
     graph = b""
     rest = b""
@@ -84,7 +84,7 @@ def extend(data: bytes, extension: Extension) -> bytes:
 
 
 def has_external_weights(data: bytes) -> bool:
-    """Tell whether a weight of the model lies in another file, where a digest of `data` misses it."""
+    """Return whether a weight of the model lies in another file, which a digest of `data` does not cover."""
     return any(
         number == _TENSOR_LOCATION and _first_varint(raw) == _TENSOR_EXTERNAL
         for graph_number, _, graph in _fields(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -10,36 +11,50 @@ import typer
 
 from bristle.cli.shared import INTERRUPTED, LOOPBACK, Dashboard, DashboardAt, interruptible, page_at
 from bristle.commands.jsonl import write_rows
-from bristle.commands.peer_choices import HeadEncoding, LogFormat
+
+
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class HeadEncoding(StrEnum):
+    """How the numbers of a head are sent."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    INT8 = "int8"
 
 
 def demo(
-    peers: Annotated[int, typer.Option(help="Benign peers.")] = 10,
-    attackers: Annotated[int, typer.Option(help="Attackers on top of them.")] = 5,
+    peers: Annotated[int, typer.Option(help="Number of benign peers.")] = 10,
+    attackers: Annotated[int, typer.Option(help="Number of attackers, in addition to the peers.")] = 5,
     attack: Annotated[
-        str, typer.Option(help="What the attackers send, e.g. label-flip, additive-noise, alie, sybil.")
+        str, typer.Option(help="The attack, e.g. label-flip, additive-noise, alie or sybil.")
     ] = "label-flip",
-    rule: Annotated[str, typer.Option(help="What benign peers make of the heads that they receive.")] = "bristle-plus",
-    classes: Annotated[int, typer.Option(help="Classes that each peer holds, of 10.")] = 4,
-    loss: Annotated[float, typer.Option(help="Share of datagrams that a relay between the peers loses.")] = 0.0,
-    iterations: Annotated[int, typer.Option(help="How long to learn.")] = 100,
+    rule: Annotated[str, typer.Option(help="Aggregation rule of the benign peers.")] = "bristle-plus",
+    classes: Annotated[int, typer.Option(help="Classes per peer, of 10.")] = 4,
+    loss: Annotated[float, typer.Option(help="Fraction of datagrams lost by a relay between the peers.")] = 0.0,
+    iterations: Annotated[int, typer.Option(help="Number of iterations.")] = 100,
     quick: Annotated[
-        bool, typer.Option("--quick", help="See that all works: at most 5 peers, 2 attackers and 20 iterations.")
+        bool, typer.Option("--quick", help="Try it in a few seconds: at most 5 peers, 2 attackers and 20 iterations.")
     ] = False,
     processes: Annotated[
-        int | None, typer.Option(help="Processes that the peers are spread over.", show_default="1")
+        int | None, typer.Option(help="Number of processes to run the peers in.", show_default="1")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the measurements as JSON Lines, as they come.")] = None,
-    out: Annotated[Path, typer.Option(help="The folder for rows, pictures and report.")] = Path("out/demo"),
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write measurements to this file as JSON Lines.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for rows, figures and report.")] = Path("out/demo"),
     dashboard: Dashboard = False,
     dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
-    """See a real network at work on this machine: peers with a few digits each learn all ten among attackers.
+    """Run a real network on this machine: peers with a few digits each learn all ten, despite attackers.
 
-    Every peer and attacker has a UDP socket on 127.0.0.1 and an identity of its own; nothing leaves this machine. In
-    the end it is compared with FedAvg under the same attack, with peers that learn alone, and with an oracle. Ctrl-C
-    ends it with what there is.
+    Every peer and attacker has its own identity and UDP socket on 127.0.0.1; nothing leaves this machine. The result is
+    compared with FedAvg under the same attack, with peers that learn alone, and with an oracle. Ctrl-C stops it and
+    reports the results so far.
 
     Example: bristle demo --attack additive-noise --attackers 8 --loss 0.2
     """
@@ -65,99 +80,109 @@ def demo(
 
 
 def peer(
-    application: Annotated[str, typer.Option(help="What the group learns; the same for all its peers.")],
-    folder: Annotated[Path, typer.Option(help="Where identity and state are kept; one folder a peer.")],
+    application: Annotated[str, typer.Option(help="Name of the application; the same for all peers of the group.")],
+    folder: Annotated[Path, typer.Option(help="Folder for identity and state; one per peer.")],
     data: Annotated[
-        str | None, typer.Option(help="An .npz file, a folder of class folders with images, or mnist.")
+        str | None, typer.Option(help="An .npz file, a folder of images with one subfolder per class, or mnist.")
     ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Which classes of the data are this peer's, e.g. 0,1,2,3.", show_default="all")
+        str | None, typer.Option(help="Classes of the data to use, e.g. 0,1,2,3.", show_default="all")
     ] = None,
     group_classes: Annotated[
-        str | None, typer.Option(help="All classes of the group, where the data do not have them all.")
+        str | None, typer.Option(help="All classes of the group, if the data do not have them all.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Use at most so many of each class.", show_default="all")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Largest number of samples per class.", show_default="all")
+    ] = None,
     backbone: Annotated[str, typer.Option(help="bundled, an ONNX file, or your own as module:name.")] = "bundled",
     listen: Annotated[
-        str, typer.Option(help="HOST:PORT to receive on; port 0 is any that is free. 0.0.0.0 lets others in.")
+        str,
+        typer.Option(help="HOST:PORT to listen on; port 0 for any free one, 0.0.0.0 for access from outside."),
     ] = "127.0.0.1:0",
     known: Annotated[
-        list[str] | None, typer.Option(help="HOST:PORT of a peer to begin with; give it several times.")
+        list[str] | None, typer.Option(help="HOST:PORT of a peer to contact first; may be repeated.")
     ] = None,
-    beacon: Annotated[int | None, typer.Option(help="Port on which to find peers in the local network.")] = None,
+    beacon: Annotated[int | None, typer.Option(help="UDP port for discovery in the local network.")] = None,
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the secret of a closed group, at least 16 bytes.")
     ] = None,
     members_file: Annotated[
-        Path | None, typer.Option(help="File with the key ids of a closed group, one a line.")
+        Path | None, typer.Option(help="File with the key ids of a closed group, one per line.")
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="What to make of received heads: a name, or module:name.", show_default="bristle-plus"),
+        typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle-plus"),
     ] = None,
     encoding: Annotated[
-        HeadEncoding, typer.Option(help="How numbers are sent: fewer bytes, or more digits.")
+        HeadEncoding, typer.Option(help="Encoding of sent heads: fewer bytes, or more precision.")
     ] = HeadEncoding.FLOAT32,
     share_clip: Annotated[
-        float | None, typer.Option(help="Shorten rows of the shared head to that norm.", show_default="never")
+        float | None, typer.Option(help="Clip the rows of the shared head to this norm.", show_default="never")
     ] = None,
     share_noise: Annotated[
-        float, typer.Option(help="Noise on the shared head, 1 as loud as itself: it reveals less, and teaches less.")
+        float,
+        typer.Option(help="Noise on the shared head, relative to its norm: it reveals less, and helps less."),
     ] = 0.0,
-    interval: Annotated[float, typer.Option(help="Seconds between iterations, at least.")] = 1.0,
-    only_on_power: Annotated[bool, typer.Option("--only-on-power", help="Rest while on battery.")] = False,
-    hours: Annotated[str | None, typer.Option(help="Work only then, in local time, e.g. 22-6 or 21:30-06:15.")] = None,
-    max_bytes_per_hour: Annotated[int | None, typer.Option(help="Share no head beyond that.")] = None,
-    max_bytes_per_day: Annotated[int | None, typer.Option(help="Share no head beyond that.")] = None,
-    cpu_share: Annotated[float | None, typer.Option(help="Use at most that much of one processor, e.g. 0.25.")] = None,
-    http: Annotated[
-        str | None, typer.Option(help="PORT, or HOST:PORT, to serve predictions, samples, status and metrics on.")
+    interval: Annotated[float, typer.Option(help="Minimum seconds between the starts of iterations.")] = 1.0,
+    only_on_power: Annotated[bool, typer.Option("--only-on-power", help="Pause on battery.")] = False,
+    hours: Annotated[
+        str | None, typer.Option(help="Work only at these hours, in local time, e.g. 22-6 or 21:30-06:15.")
     ] = None,
-    iterations: Annotated[int | None, typer.Option(help="Stop after so many.", show_default="never")] = None,
-    test_every: Annotated[int, typer.Option(help="Measure the accuracy on the data's test set every so many.")] = 10,
-    seed: Annotated[int | None, typer.Option(help="Of every random draw.", show_default="from the identity")] = None,
+    max_bytes_per_hour: Annotated[int | None, typer.Option(help="Cap on sent bytes per hour.")] = None,
+    max_bytes_per_day: Annotated[int | None, typer.Option(help="Cap on sent bytes per day.")] = None,
+    cpu_share: Annotated[float | None, typer.Option(help="Largest share of one processor, e.g. 0.25.")] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(help="PORT or HOST:PORT to serve predictions, samples, status and metrics over HTTP."),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="Stop after this many iterations.", show_default="never")
+    ] = None,
+    test_every: Annotated[
+        int, typer.Option(help="Iterations between measurements of the accuracy, if the data have a test set.")
+    ] = 10,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of all random draws.", show_default="from the identity")
+    ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Log on stderr for people, or a JSON object a line.")
+        LogFormat, typer.Option(help="Format of the log on stderr: text, or JSON Lines.")
     ] = LogFormat.TEXT,
-    json: Annotated[Path | None, typer.Option(help="Append a row per iteration as JSON Lines, with reasons.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Append a row per iteration, with all decisions, to this file as JSON Lines.")
+    ] = None,
     dashboard: Dashboard = False,
     dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
-    """Run one peer of a group on your own data: learn, share, and check what others share, until stopped.
+    """Run one peer of a group on your own data until stopped: learn, share heads, and test the heads of others.
 
-    What it has learnt is kept in its folder after every iteration; the same command goes on from there.
-    Ctrl-C and SIGTERM end it gracefully. `bristle status FOLDER` says what it is doing.
+    Its state is saved in its folder after every iteration; the same command continues from there. Ctrl-C and SIGTERM
+    stop it gracefully. `bristle status FOLDER` shows what it is doing.
 
     Example: bristle peer --application digits --folder one --data mnist --classes 0,1,2,3,4,5,6 --listen 0.0.0.0:7700
 
     Another: bristle peer --application digits --folder two --data mnist --classes 3,4,5,6,7,8,9 --known HOST:7700
     """
-    from bristle.commands.peer import log_to_stderr, run_peer  # noqa: PLC0415
-    from bristle.commands.peer_options import PeerOptions  # noqa: PLC0415
+    given = dict(locals())
+    from bristle.commands.peer import PeerOptions, log_to_stderr, run_peer  # noqa: PLC0415
 
-    options = PeerOptions(
-        application=application, folder=folder, data=data, classes=classes, group_classes=group_classes,
-        samples=samples, backbone=backbone, listen=listen, known=tuple(known or ()), beacon=beacon,
-        secret_file=secret_file, members_file=members_file, rule=rule, encoding=encoding.value, share_clip=share_clip,
-        share_noise=share_noise, interval=interval,
-        only_on_power=only_on_power, hours=hours, max_bytes_per_hour=max_bytes_per_hour,
-        max_bytes_per_day=max_bytes_per_day, cpu_share=cpu_share, http=http, iterations=iterations,
-        test_every=test_every, seed=seed, json=json, page=page_at(dashboard, dashboard_at),
-    )  # fmt: skip
-    log_to_stderr(log_format)
+    for name in ("dashboard", "dashboard_at", "log_format"):
+        del given[name]
+    # All other options have the same names there.
+    given |= {"known": tuple(known or ()), "encoding": encoding.value, "page": page_at(dashboard, dashboard_at)}
+    log_to_stderr(as_json=log_format is LogFormat.JSON)
     with interruptible(f"the same command goes on from {folder}"):
-        finished = run_peer(options)
+        finished = run_peer(PeerOptions(**given))
     if not finished:
         raise typer.Exit(INTERRUPTED)
 
 
 def status(
-    folder: Annotated[Path, typer.Argument(help="The folder of the peer.")],
-    json: Annotated[Path | None, typer.Option(help="Write the status as JSON; - for the screen.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of the peer.")],
+    json: Annotated[Path | None, typer.Option(help="Write the status as JSON to this file; - for stdout.")] = None,
 ) -> None:
-    """Say what a peer does, or did before it stopped: iteration, neighbours, bytes, refusals and the last decision.
+    """Show the status of a peer, running or stopped: iteration, neighbours, traffic, refusals and last decisions.
 
-    A running peer with --http is asked itself; otherwise its folder is read, which changes nothing.
+    A running peer with --http is asked; otherwise its folder is read, without changing it.
 
     Example: bristle status peer-1
     """

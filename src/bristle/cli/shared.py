@@ -23,7 +23,7 @@ DashboardAt = Annotated[
 
 @contextmanager
 def interruptible(what_stays: str) -> Iterator[None]:
-    """Answer Ctrl-C with one line that says what was kept."""
+    """Catch Ctrl-C and print one line that says what was kept."""
     try:
         yield
     except KeyboardInterrupt:
@@ -35,6 +35,6 @@ def page_at(wanted: bool, at: str) -> tuple[str, int] | None:
     """Return where to serve a live page; None where none is wanted."""
     if not wanted and at == LOOPBACK:
         return None
-    from bristle.commands.peer_options import address  # noqa: PLC0415 - it loads the network, which few commands need
+    from bristle.commands.peer import address  # noqa: PLC0415 - it loads the network, which few commands need
 
     return address(at, "--dashboard-at")

@@ -90,8 +90,8 @@ def tune(
         show(search, out=out, name=file.stem, json=json)
 
 
-class Engine(StrEnum):
-    """Who runs the worlds of a reproduction."""
+class EngineName(StrEnum):
+    """What runs the worlds of a reproduction."""
 
     local = "local"
     ray = "ray"
@@ -107,7 +107,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds: 0, 1, ...", show_default="3")] = None,
     out: Annotated[Path, typer.Option(help="The folder for rows, pictures and report.")] = Path("reproduction"),
-    engine: Annotated[Engine, typer.Option(help="Processes on this machine, or Ray.")] = Engine.local,
+    engine: Annotated[EngineName, typer.Option(help="Processes on this machine, or Ray.")] = EngineName.local,
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="a Ray of its own")
     ] = None,
@@ -137,7 +137,7 @@ def reproduce(
     if list_:
         list_figures(wanted)
         return
-    if address is not None and engine is not Engine.ray:
+    if address is not None and engine is not EngineName.ray:
         raise ValueError(f"--address {address} is of a Ray cluster: add --engine ray")
     with interruptible(f"finished runs are in {out}, and the same command goes on from there"):
         show(wanted, out, engine=engine.value, address=address, json_file=json)
@@ -148,7 +148,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
     title: Annotated[str | None, typer.Option(help="What the page is called.", show_default="Bristle: results")] = None,
 ) -> None:
-    """Look at results: figures (PNG and SVG) and HTML pages that need nothing else, from any results files.
+    """Draw results: figures (PNG and SVG) and self-contained HTML pages, from any results files.
 
     report.html compares rules. run.html shows each run as its live page did: where the rows hold the last decisions
     (`simulate --decisions`, `demo`, `peer`), also who listened to whom, and why.
@@ -189,7 +189,7 @@ def pretrain(
     """
     from bristle.backbones.pretrain import About, Recipe  # noqa: PLC0415
     from bristle.backbones.pretrain import pretrain as make_backbone  # noqa: PLC0415
-    from bristle.commands.pretrain import pretraining_progress  # noqa: PLC0415
+    from bristle.commands.progress import pretraining_progress  # noqa: PLC0415
     from bristle.data import load  # noqa: PLC0415
     from bristle.data.images import Channels  # noqa: PLC0415
 

@@ -5,22 +5,55 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from bristle.peer.record import Turn
 
+Row = Mapping[str, object]
 
-def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+
+def json_line(row: Row) -> str:
+    """Return a row as a line of JSON."""
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Write rows to `path`, each as soon as it is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    with row_writer(path) as write:
         for row in rows:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
-            file.flush()
+            write(row)
+
+
+@contextmanager
+def row_writer(path: Path | None, *, fresh: bool = True) -> Iterator[Callable[[Row], None]]:
+    """Yield a function that writes a row to `path`, or to nowhere.
+
+    A file that exists is emptied at once if `fresh`, else when the first row comes.
+    """
+    if path is None:
+        yield lambda row: None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        path.write_text("", encoding="utf-8")
+    files: list[TextIO] = []
+
+    def write(row: Row) -> None:
+        if not files:
+            files.append(path.open("w", encoding="utf-8"))
+        files[0].write(json_line(row))
+        files[0].flush()
+
+    try:
+        yield write
+    finally:
+        for file in files:
+            file.close()
 
 
 LOG = logging.getLogger("bristle.peer")
@@ -58,7 +91,7 @@ class RowsFile:
 
     def write(self, turn: Turn) -> None:
         """Add the row of an iteration."""
-        line = json.dumps({**asdict(turn.record), "shared": turn.shared}, allow_nan=False) + "\n"
+        line = json_line({**asdict(turn.record), "shared": turn.shared})
         size = os.fstat(self._file.fileno()).st_size
         try:
             rest = memoryview(line.encode())

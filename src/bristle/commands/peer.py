@@ -5,34 +5,240 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from bristle.backbones.backbone import Backbone
+import numpy as np
+import numpy.typing as npt
+
+from bristle import rules
+from bristle.backbones.backbone import Backbone, find_backbone
+from bristle.backbones.features import extract
 from bristle.commands.dashboard import dashboard
 from bristle.commands.dashboard.peer import PeerBoard
 from bristle.commands.jsonl import RowsFile
-from bristle.commands.peer_choices import LogFormat
-from bristle.commands.peer_options import (
-    Address,
-    PeerData,
-    PeerOptions,
-    address,
-    http_address,
-    names,
-    read_members,
-    read_secret,
-)
+from bristle.commands.progress import patient_bar
+from bristle.data import DATASETS, Dataset, load
+from bristle.data.images import Channels
+from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
+from bristle.peer.pace import Pace
 from bristle.peer.peer import Peer
-from bristle.peer.record import Turn
+from bristle.peer.record import LOG, Turn
+from bristle.rules import Rule
+from bristle.wire.messages import Address
+from bristle.wire.sizes import Encoding
+
+
+@dataclass(frozen=True, eq=False)
+class PeerData:
+    """Features and labels of a peer, the classes of its group, and a test set."""
+
+    classes: tuple[str, ...]
+    features: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    test_features: npt.NDArray[np.float32]
+    test_labels: npt.NDArray[np.int64]
+
+
+def prepare(
+    source: str,
+    backbone: Backbone,
+    *,
+    chosen: Sequence[str] | None = None,
+    group_classes: Sequence[str] | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+) -> PeerData:
+    """Load data and extract the features of the samples that the peer uses.
+
+    Parameters
+    ----------
+    source
+        An .npz file, a folder of class folders, ``mnist``, an installed package's dataset, or ``module:name``.
+    backbone
+        Extracts the features; images of a folder are resized to its input.
+    chosen
+        Names of the classes to use; None for all in the data.
+    group_classes
+        All classes of the group, in its order; None if the data have them all.
+    samples
+        Largest number of samples per class.
+    seed
+        Seed of their choice.
+    """
+    dataset = _loaded(source, backbone)
+    classes = tuple(group_classes or dataset.classes)
+    missing = [name for name in dataset.classes if name not in classes]
+    if missing:
+        raise ValueError(f"{source} has the class {missing[0]!r}, which is not among {', '.join(classes)}")
+    unknown = [name for name in chosen or () if name not in dataset.classes]
+    if unknown:
+        raise ValueError(f"{source} has no class {unknown[0]!r}: choose from {', '.join(dataset.classes)}")
+    number = np.array([classes.index(name) for name in dataset.classes], dtype=np.int64)
+    mine = _chosen(dataset, set(chosen or dataset.classes), samples, seed)
+    with patient_bar("features") as progress:
+        features = extract(backbone, dataset.x_train[mine], progress=progress)
+        test = extract(backbone, dataset.x_test, progress=progress) if len(dataset.x_test) else features[:0]
+    return PeerData(classes, features, number[dataset.y_train[mine]], test, number[dataset.y_test])
+
+
+def _loaded(source: str, backbone: Backbone) -> Dataset:
+    """Load the data, images of a folder in the size and colours that the backbone wants."""
+    if source in DATASETS or DATASETS.is_foreign(source) or not Path(source).is_dir():
+        return load(source)
+    sizes = [size for size in backbone.input_shape if size is not None]
+    channels: Channels = "rgb" if 3 in sizes[:1] + sizes[-1:] else "gray"
+    sides = [size for size in sizes if size not in (1, 3)]
+    return load(source, size=(sides[0], sides[-1]) if len(sides) == 2 else None, channels=channels)
+
+
+def _chosen(dataset: Dataset, names: set[str], samples: int | None, seed: int) -> npt.NDArray[Any]:
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples={samples}: give at least 1 of each class")
+    rng = np.random.default_rng(seed)
+    parts = [
+        rng.permutation(np.flatnonzero(dataset.y_train == number))[:samples]
+        for number, name in enumerate(dataset.classes)
+        if name in names
+    ]
+    return np.sort(np.concatenate(parts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerOptions:
+    """Options of `bristle peer`, as given on the command line."""
+
+    application: str
+    folder: Path
+    data: str | None = None
+    classes: str | None = None
+    group_classes: str | None = None
+    samples: int | None = None
+    backbone: str = "bundled"
+    listen: str = "127.0.0.1:0"
+    known: Sequence[str] = ()
+    beacon: int | None = None
+    secret_file: Path | None = None
+    members_file: Path | None = None
+    rule: str | None = None
+    encoding: Encoding = "float32"
+    share_clip: float | None = None
+    share_noise: float = 0.0
+    interval: float = 1.0
+    only_on_power: bool = False
+    hours: str | None = None
+    max_bytes_per_hour: int | None = None
+    max_bytes_per_day: int | None = None
+    cpu_share: float | None = None
+    http: str | None = None
+    iterations: int | None = None
+    test_every: int = 10
+    seed: int | None = None
+    json: Path | None = None
+    page: Address | None = None
+
+    def make_backbone(self) -> Backbone:
+        """Return the backbone: the bundled one, an ONNX file, an installed package's, or your own as module:name."""
+        return find_backbone(self.backbone)
+
+    def make_rule(self) -> Rule | None:
+        """Return the rule by name, or your own as module:name; None for the default."""
+        return None if self.rule is None else rules.create(self.rule)
+
+    def make_data(self, backbone: Backbone) -> PeerData | None:
+        """Return the data of this peer; None if all data come over HTTP."""
+        group_classes = names(self.group_classes, "--group-classes")
+        if self.data is None:
+            if group_classes is None:
+                raise ValueError("give --data, or --group-classes where all data come over HTTP")
+            return None
+        return prepare(
+            self.data,
+            backbone,
+            chosen=names(self.classes, "--classes"),
+            group_classes=group_classes,
+            samples=self.samples,
+            seed=self.seed or 0,
+        )
+
+    def make_pace(self) -> Pace:
+        """Return the pace. Power and hours apply to training and sending alike."""
+        wanted: list[Condition] = [OnPower()] if self.only_on_power else []
+        wanted += [Hours.parse(self.hours)] if self.hours else []
+        when: Condition = wanted[0] if len(wanted) == 1 else all_of(*wanted) if wanted else Always()
+        return Pace(
+            interval=self.interval,
+            train_when=when,
+            send_when=when,
+            bytes_per_hour=self.max_bytes_per_hour,
+            bytes_per_day=self.max_bytes_per_day,
+            cpu_share=self.cpu_share,
+        )
+
+
+def names(text: str | None, option: str) -> tuple[str, ...] | None:
+    """Parse names separated by commas."""
+    if text is None:
+        return None
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"{option} {text!r}: give different names, with commas between them")
+    return found
+
+
+def address(text: str, option: str) -> Address:
+    """Parse HOST:PORT; an IPv6 address stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{option} {text!r}: write HOST:PORT, e.g. 192.0.2.7:7700 or [2001:db8::7]:7700")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def http_address(text: str) -> Address:
+    """Parse PORT, on loopback, or HOST:PORT."""
+    return address(text if ":" in text else f"127.0.0.1:{text}", "--http")
+
+
+def read_secret(path: Path | None) -> bytes | None:
+    """Read the secret of a closed group; refuse a file that others can read."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"--secret-file {path}: there is no such file")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and mode & 0o077:
+        raise ValueError(f"others can read the secret in {path} (mode {mode:o}): run chmod 600 {path}")
+    return path.read_bytes().strip()
+
+
+def read_members(path: Path | None) -> frozenset[bytes] | None:
+    """Read key ids in hexadecimal, one per line; # starts a comment."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"--members-file {path}: there is no such file")
+    members = set()
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            members.add(bytes.fromhex(text))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {text!r} is no key id in hexadecimal") from error
+    return frozenset(members)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, event, and what there is to say about it."""
+    """Formats log records as JSON Lines: time, level, event and details."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -48,23 +254,23 @@ class JsonLines(logging.Formatter):
 
 
 class Words(logging.Formatter):
-    """For people: the time, the event, and what there is to say about it."""
+    """Formats log records for people: time, event and details."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         event, details = record.getMessage(), dict(_details(record))
         if event in details:
             event = f"{event} {details.pop(event)}"
-        told = "  ".join(f"{name} {_short(value)}" for name, value in details.items())
+        shown = "  ".join(f"{name} {_short(value)}" for name, value in details.items())
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = f"{datetime.fromtimestamp(record.created):%H:%M:%S}  {level}{event}  {told}".rstrip()
+        line = f"{datetime.fromtimestamp(record.created):%H:%M:%S}  {level}{event}  {shown}".rstrip()
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def log_to_stderr(form: LogFormat) -> None:
-    """Send what peers and their network log to stderr."""
+def log_to_stderr(*, as_json: bool) -> None:
+    """Send the logs of peers and their network to stderr, for people or as JSON Lines."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form is LogFormat.JSON else Words())
+    handler.setFormatter(JsonLines() if as_json else Words())
     logger = logging.getLogger("bristle")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
@@ -83,11 +289,8 @@ def _short(value: object) -> str:
     return f"{text[:16]}" if len(text) == 40 and text.isalnum() else text  # a key id
 
 
-LOG = logging.getLogger("bristle.peer")
-
-
 def run_peer(options: PeerOptions) -> bool:
-    """Run a peer until it is stopped, or has done its iterations; tell whether it had done those.
+    """Run a peer until it is stopped or has done its iterations; return whether it has done them.
 
     SIGTERM and SIGINT end it after the iteration in progress, with everything kept.
     """
@@ -96,14 +299,14 @@ def run_peer(options: PeerOptions) -> bool:
     http = None if options.http is None else http_address(options.http)
     backbone = options.make_backbone()
     with ExitStack() as exits:
-        told: list[Callable[[Turn], None]] = []
+        watchers: list[Callable[[Turn], None]] = []
         if options.json is not None:
-            told.append(exits.enter_context(RowsFile(options.json)).write)
-        peer, data = _make_peer(options, backbone, lambda turn: [tell(turn) for tell in told])
+            watchers.append(exits.enter_context(RowsFile(options.json)).write)
+        peer, data = _make_peer(options, backbone, lambda turn: [watch(turn) for watch in watchers])
         feed = exits.enter_context(dashboard(options.page))
         board = None if feed is None else PeerBoard(peer, feed, total=options.iterations)
         if board is not None:
-            told.append(board.took)
+            watchers.append(board.took)
         return asyncio.run(_serve(peer, data, options.iterations, http, board))
 
 

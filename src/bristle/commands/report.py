@@ -1,4 +1,4 @@
-"""Results files in, something to look at out."""
+"""`bristle report`: results files in, figures and HTML pages out."""
 
 from __future__ import annotations
 
@@ -89,4 +89,4 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file, let alone JSON Lines: {error}") from error
+        raise ValueError(f"{path} is not a text file: {error}") from error

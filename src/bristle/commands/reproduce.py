@@ -1,25 +1,20 @@
-"""`bristle reproduce` for people: the list, progress from all workers, and what was written."""
+"""`bristle reproduce`: the list of figures, progress of all workers, and what was written."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bristle.commands.progress import terminal
+from bristle.commands.progress import progress_line, terminal
 from bristle.paper import RunTask, Wanted, entries, tasks
-from bristle.paper.reproduce import Progress as Told
-from bristle.paper.reproduce import Reproduction, reproduce, write_rows
-
-SECONDS_BETWEEN_LINES = 10.0
+from bristle.paper.reproduce import Reproduction, ReproductionProgress, reproduce, write_rows
 
 
 def list_figures(wanted: Wanted) -> None:
@@ -78,39 +73,26 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
 
 
 @contextmanager
-def _progress() -> Iterator[Told]:
-    """Yield what is told how far all workers are: a bar in a terminal, elsewhere a line every few seconds."""
-    console = terminal(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    work = bar.add_task("preparing", total=None, rate="")
-    state = _State(bar, work, console)
-
-    with bar:
-        yield Told(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
+def _progress() -> Iterator[ReproductionProgress]:
+    """Yield callbacks that show how far all workers are."""
+    with progress_line("preparing", total=None, percent=True, seconds=10.0) as update:
+        state = _State(update)
+        yield ReproductionProgress(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
 
 
 class _State:
-    """How far everybody is. The measure is cost, not runs: a world of 100 peers counts for many."""
+    """Progress of all workers, measured by cost, not runs: a world of 100 peers counts for many."""
 
-    def __init__(self, bar: Progress, work: TaskID, console: Console) -> None:
-        self._bar, self._work, self._console = bar, work, console
+    def __init__(self, update: Callable[..., None]) -> None:
+        self._update = update
         self._tasks: list[RunTask] = []
         self._share: dict[int, float] = {}
         self._runs = 0
         self._iterations: dict[int, int] = {}
-        self._began = self._said = time.monotonic()
+        self._began = time.monotonic()
 
     def features(self, done: int, total: int) -> None:
-        self._bar.update(self._work, description="extracting features (once)", completed=done, total=total)
+        self._update(description="extracting features (once)", completed=done, total=total)
 
     def begin(self, missing: list[RunTask], finished: int) -> None:
         self._tasks = missing
@@ -134,9 +116,7 @@ class _State:
         passed = max(time.monotonic() - self._began, 1e-9)
         rate = f"{sum(self._iterations.values()) / passed:.0f} iterations/s"
         runs = f"{self._runs} of {len(self._tasks)} runs"
-        self._bar.update(self._work, description=runs, completed=done, total=total, rate=rate)
+        left = passed * (total - done) / max(done, 1e-9)
+        line = f"{runs}, {done / total:.0%}, {rate}, {left:.0f} s left"
         finished = self._runs == len(self._tasks)
-        if not self._console.is_terminal and (time.monotonic() - self._said > SECONDS_BETWEEN_LINES or finished):
-            self._said = time.monotonic()
-            left = passed * (total - done) / max(done, 1e-9)
-            print(f"{runs}, {done / total:.0%}, {rate}, {left:.0f} s left", file=sys.stderr)
+        self._update(line, last=finished, description=runs, completed=done, total=total, rate=rate)

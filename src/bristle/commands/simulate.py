@@ -9,22 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from json import dumps as json_of
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bristle.commands.dashboard import Feed
 from bristle.commands.dashboard.simulate import SimulationBoard
-from bristle.commands.progress import patient_bar, terminal
+from bristle.commands.jsonl import row_writer
+from bristle.commands.progress import patient_bar, progress_line, terminal
 from bristle.report.snapshot import RunState
 from bristle.simulation import Watch
 from bristle.simulation.experiment import Experiment, prepare_experiment
 from bristle.simulation.results import Row
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 def prepare(
@@ -87,8 +81,8 @@ def _run(
     total, began = experiment.scenario.iterations, time.monotonic()
     with (
         _stopping() as stop,
-        _row_file(json, fresh=not resume) as write,
-        _progress(terminal(stderr=True), total) as told,
+        row_writer(json, fresh=not resume) as write,
+        _iterations(total) as shown,
     ):
 
         def row(latest: Row) -> None:
@@ -100,7 +94,7 @@ def _run(
                 write(latest)
 
         def iteration(done: int) -> None:
-            told(done, rows)
+            shown(done, rows)
             if board is not None:
                 board.iterated(done)
 
@@ -159,58 +153,18 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _row_file(path: Path | None, *, fresh: bool) -> Iterator[Callable[[Row], None]]:
-    """Yield what writes a row; a file that is there is replaced when the first row comes, not before."""
-    if path is None:
-        yield lambda row: None
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if fresh:
-        path.write_text("", encoding="utf-8")
-    files: list[Any] = []
+def _iterations(total: int) -> Iterator[Callable[[int, list[Row]], None]]:
+    """Yield what shows an iteration that is done, and the accuracy of the latest row."""
+    began: list[tuple[int, float]] = []
+    with progress_line("iterations", total=total) as update:
 
-    def write(row: Row) -> None:
-        if not files:
-            files.append(path.open("w", encoding="utf-8"))
-        files[0].write(json_of(row, allow_nan=False) + "\n")
-        files[0].flush()
+        def show(done: int, rows: list[Row]) -> None:
+            now = time.monotonic()
+            began[:] = began or [(done - 1, started)]
+            rate = (done - began[0][0]) / max(now - began[0][1], 1e-9)
+            result = f"accuracy {rows[-1]['accuracy_mean']:.1%}" if rows else "iterations"
+            line = f"iteration {done} of {total}: {result}, {rate:.3g}/s, {(total - done) / rate:.0f} s left"
+            update(line, last=done == total, completed=done, description=result, rate=f"{rate:.0f}/s")
 
-    try:
-        yield write
-    finally:
-        for file in files:
-            file.close()
-
-
-@contextmanager
-def _progress(console: Console, total: int) -> Iterator[Callable[[int, list[Row]], None]]:
-    """Yield what is told of every iteration: a bar in a terminal, elsewhere a line every few seconds."""
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task = bar.add_task("iterations", total=total, rate="")
-    first: list[tuple[int, float]] = []
-    said = time.monotonic()
-
-    def told(done: int, rows: list[Row]) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if not first:
-            first.append((done - 1, said))
-        rate = (done - first[0][0]) / max(now - first[0][1], 1e-9)
-        result = f"accuracy {rows[-1]['accuracy_mean']:.1%}" if rows else "iterations"
-        bar.update(task, completed=done, description=result, rate=f"{rate:.0f}/s")
-        if not console.is_terminal and (now - said > SECONDS_BETWEEN_LINES or done == total):
-            said = now
-            left = (total - done) / rate
-            print(f"iteration {done} of {total}: {result}, {rate:.3g}/s, {left:.0f} s left", file=sys.stderr)
-
-    with bar:
-        yield told
+        started = time.monotonic()
+        yield show

@@ -1,4 +1,4 @@
-"""`bristle status`: what a peer has done, asked of the running peer or read from its folder."""
+"""`bristle status`: the status of a peer, from the running peer or from its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT = 5.0
 
 
 def get_status(folder: Path) -> Status:
-    """Return a peer's status: from itself where it runs and listens for HTTP, else from its store."""
+    """Return a peer's status: from the running peer over HTTP if possible, else from its store."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}: name the one that `bristle peer --folder` was given")
     # A token goes only to a peer that runs: a killed one leaves an address that others may have taken.
@@ -30,7 +30,7 @@ def get_status(folder: Path) -> Status:
 
 
 def _ask(folder: Path) -> Status | None:
-    """Ask the running peer; None where it does not listen, or does not answer."""
+    """Ask the running peer over HTTP; return None if it does not answer."""
     try:
         where = json.loads((folder / ENDPOINT).read_text(encoding="utf-8"))
         token = (folder / TOKEN).read_text(encoding="ascii").strip()
@@ -49,7 +49,7 @@ def _ask(folder: Path) -> Status | None:
 
 
 def show(status: Status, console: Console | None = None) -> None:
-    """Print a status for people."""
+    """Print a status."""
     screen = console or terminal()
     state = "running" if status.running else "stopped"
     if status.waiting:
@@ -74,18 +74,18 @@ def show(status: Status, console: Console | None = None) -> None:
     if status.decided is not None:
         _show_decided(status.decided, screen)
     elif status.last is not None:
-        screen.print(f"\nIt has heard nobody lately; its last iteration ended {_when(status.last)}.")
+        screen.print(f"\nNo heads received lately; the last iteration ended {_when(status.last)}.")
 
 
 def _show_decided(decided: Iteration, screen: Console) -> None:
     table = Table(
-        title=f"\nWhat it made of the heads it heard last, in iteration {decided.iteration} ({_when(decided)})",
+        title=f"\nDecisions about the heads received last, in iteration {decided.iteration} ({_when(decided)})",
         title_justify="left",
     )
     table.add_column("sender")
     table.add_column("its iteration", justify="right")
     table.add_column("share", justify="right")
-    table.add_column("why")
+    table.add_column("reason")
     for one in sorted(decided.heard, key=lambda one: -one.share):
         table.add_row(one.sender[:16], str(one.iteration), f"{one.share:.1%}", one.words)
     screen.print(table)

@@ -13,7 +13,7 @@ _BLOCK = 1 << 22
 
 
 def check_samples(samples: npt.ArrayLike, *, where: str) -> npt.NDArray[np.generic]:
-    """Numbers, one row per sample, all of them finite."""
+    """Return samples as finite numbers, one row per sample."""
     array = np.asarray(samples)
     if array.dtype.kind not in "buif":
         raise ValueError(f"{where} holds {_kind(array)}, not numbers: convert it to uint8 or float32")
@@ -28,7 +28,7 @@ def check_samples(samples: npt.ArrayLike, *, where: str) -> npt.NDArray[np.gener
 
 
 def check_labels(labels: npt.ArrayLike, *, where: str) -> npt.NDArray[np.int64]:
-    """Class numbers from 0, one per sample; floats are taken when they are whole."""
+    """Return class numbers from 0, one per sample; whole floats are accepted."""
     array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(
@@ -53,7 +53,7 @@ def check_labels(labels: npt.ArrayLike, *, where: str) -> npt.NDArray[np.int64]:
 
 
 def check_users(users: npt.ArrayLike, *, samples: int, where: str) -> npt.NDArray[np.generic]:
-    """Who each training sample belongs to: integers or texts."""
+    """Return the user of each training sample: integers or texts."""
     array = np.asarray(users)
     if array.dtype.kind not in "uiUS":
         raise ValueError(f"{where} holds {_kind(array)}: name users by integers or texts")
@@ -65,7 +65,7 @@ def check_users(users: npt.ArrayLike, *, samples: int, where: str) -> npt.NDArra
 def check_same_length(
     samples: npt.NDArray[np.generic], labels: npt.NDArray[np.int64], *, where: str, names: str
 ) -> None:
-    """As many labels as samples."""
+    """Raise ValueError unless there are as many labels as samples."""
     if len(samples) != len(labels):
         raise ValueError(
             f"{where}: {names} have different lengths, {len(samples)} samples and {len(labels)} labels: "
@@ -82,7 +82,7 @@ def _kind(array: npt.NDArray[np.generic]) -> str:
 
 
 def _check_finite(array: npt.NDArray[np.generic], *, where: str) -> None:
-    """Look at blocks of samples: a mask of everything would take as much memory as 8-bit images."""
+    """Check blocks of samples: a mask of everything would take as much memory as 8-bit images."""
     rows = max(1, _BLOCK // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), rows):
         finite = np.isfinite(array[start : start + rows])

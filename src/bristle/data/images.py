@@ -26,7 +26,7 @@ _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFormat:
-    """What every image is made into.
+    """The format that every image is converted to.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ImageFormat:
             raise ValueError(f"channels={self.channels!r} is unknown: use 'gray' or 'rgb'")
 
     def shape(self, size: tuple[int, int]) -> tuple[int, ...]:
-        """Shape of the array of an image of that size."""
+        """Return the array shape of an image of that size."""
         return size if self.channels == "gray" else (*size, 3)
 
 
@@ -84,7 +84,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _list_images(folder: Path) -> dict[str, list[Path]]:
-    """Image files of every class, in the order of their names."""
+    """Return the image files of every class, in the order of their names."""
     listing = {}
     for class_folder in _subfolders(folder):
         files = sorted(

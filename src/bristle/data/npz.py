@@ -127,7 +127,7 @@ def _members(path: Path) -> set[str]:
 
 
 def _declared_size(member: IO[bytes], *, where: str) -> int:
-    """Bytes that the array will take, from the header alone; refuses what cannot be read without pickle."""
+    """Return the bytes that the array will take, from the header alone; refuse what needs pickle."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of files that Python 2 wrote
@@ -162,7 +162,7 @@ def _read(member: IO[bytes], *, where: str) -> npt.NDArray[Any]:
 
 
 def _is_text(array: npt.NDArray[Any]) -> bool:
-    """Tell whether every character of texts is one of Unicode's: NumPy takes any 32 bits, and Python breaks on them."""
+    """Return whether all characters of texts are valid Unicode: NumPy takes any 32 bits, which Python cannot read."""
     points = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
     return not ((points > _LAST_CHARACTER) | ((points >= _FIRST_SURROGATE) & (points <= _LAST_SURROGATE))).any()
 

@@ -1,4 +1,4 @@
-"""Two lines that belong in every comparison, and the test that all lines share.
+"""Baselines of every comparison, and accuracy on a test set.
 
 The oracle has seen everybody's samples: what learning together could reach. Local only has seen its own: what
 learning together must beat.

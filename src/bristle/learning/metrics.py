@@ -1,4 +1,4 @@
-"""How good a head is: F1 per class, accuracy and loss, for any batch of heads."""
+"""F1 per class, accuracy and loss, for any batch of heads."""
 
 from __future__ import annotations
 

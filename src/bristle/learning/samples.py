@@ -1,4 +1,4 @@
-"""Samples that keep coming: what a peer trains on, and what it holds out to test what it receives."""
+"""Samples of a peer: those that it trains on, and those that it holds out for testing received heads."""
 
 from __future__ import annotations
 

@@ -389,7 +389,7 @@ def held_labels(labels: Array, index: Array) -> Array:
 
 
 def trained_classes(labels: Array, classes: int) -> Array:
-    """Tell which classes each peer has samples of: [..., C] from `labels` [..., S], -1 = padding."""
+    """Return which classes each peer has samples of: [..., C] from `labels` [..., S], -1 = padding."""
     return samples_per_class(labels, classes, namespace(labels).float32) > 0
 
 

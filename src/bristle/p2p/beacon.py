@@ -1,4 +1,4 @@
-"""Finding peers of the group on the same network: one small datagram on one port now and then, if asked for."""
+"""Discovery in the local network: a small broadcast datagram every few seconds, if enabled."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PURPOSE = b"bristle beacon\x00"
 _NONCE_BYTES = 8
 _BEACON = struct.Struct(f">16s{GROUP_ID_BYTES}s{_NONCE_BYTES}sH{PROOF_BYTES}s")
 _MOST = 20.0
-"""Beacons a second that are looked at."""
+"""Beacons per second that are processed."""
 
 
 def encode_beacon(group: Group, nonce: bytes, port: int) -> bytes:
-    """Return a beacon: magic 16, group 20, nonce 8, port 2, proof 16. In a group with a secret, only members can."""
+    """Encode a beacon: magic 16, group 20, nonce 8, port 2, proof 16. With a group secret, only members can."""
     return _BEACON.pack(_MAGIC, group.id, nonce, port, group.prove(_PURPOSE, nonce + port.to_bytes(2, "big")))
 
 
 def decode_beacon(data: bytes, group: Group) -> tuple[bytes, int] | Refusal:
-    """Return whose beacon it is (a nonce), and the port on which that peer listens where the beacon came from."""
+    """Return the sender's nonce and port, or why the beacon is refused."""
     if len(data) != _BEACON.size:
         return Refusal.MALFORMED
     magic, group_id, nonce, port, proof = _BEACON.unpack(data)
@@ -45,20 +45,20 @@ def decode_beacon(data: bytes, group: Group) -> tuple[bytes, int] | Refusal:
 
 
 class Beacon(asyncio.DatagramProtocol):
-    """Says on one port of the local network where this peer listens, and hears others say so.
+    """Announces this peer in the local network, and listens for others.
 
     Parameters
     ----------
     group : Group
-        Whose peers to find.
+        The group to find peers of.
     port : int
-        Of the beacon: the same for all.
+        UDP port of the beacons, the same for all peers.
     listening : (str, int)
-        Where this peer listens.
+        The address of this peer.
     found : callable
-        Takes the address of a peer that was heard.
+        Called with the address of every peer found.
     refused : callable
-        Takes the reason why something on the port was not understood.
+        Called with the reason of every refusal.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Beacon(asyncio.DatagramProtocol):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to speak and to listen."""
+        """Start announcing and listening."""
         loop = asyncio.get_running_loop()
         shared = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -101,7 +101,7 @@ class Beacon(asyncio.DatagramProtocol):
             await asyncio.sleep(INTERVAL)
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
-        """Hear a beacon."""
+        """Process a beacon."""
         if not self._budget.take(1, asyncio.get_running_loop().time()):
             self._refused(Refusal.OVER_BUDGET)
             return
@@ -112,7 +112,7 @@ class Beacon(asyncio.DatagramProtocol):
             self._found((addr[0], heard[1]))
 
     async def stop(self) -> None:
-        """Fall silent."""
+        """Stop announcing and listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

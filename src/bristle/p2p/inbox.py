@@ -34,12 +34,14 @@ class ReceivedHead:
     ----------
     sender : bytes
         Key id.
-    iteration, sequence : int
-        As the sender states them.
+    iteration : int
+        As the sender states it.
     head : float32 array [C, D]
         The head.
     claims : bool array [C], optional
         Classes that the sender says it trains and tests itself.
+    sequence : int
+        As the sender states it.
     address : (str, int)
         The sender's address.
     bytes : int
@@ -48,11 +50,11 @@ class ReceivedHead:
 
     sender: bytes
     iteration: int
-    sequence: int
     head: Head
-    claims: NDArray[np.bool_] | None
-    address: Address
-    bytes: int
+    claims: NDArray[np.bool_] | None = None
+    sequence: int = 0
+    address: Address = ("", 0)
+    bytes: int = 0
 
 
 class HeadInbox:
@@ -187,13 +189,13 @@ class HeadInbox:
             del self._inbox[next(iter(self._inbox))]
             self._counters.refuse(Refusal.NO_MEMORY)
         self._inbox[link.key_id] = ReceivedHead(
-            link.key_id,
-            manifest.iteration,
-            manifest.sequence,
-            head,
-            manifest.claims(),
-            link.address,
-            incoming.bytes,
+            sender=link.key_id,
+            iteration=manifest.iteration,
+            head=head,
+            claims=manifest.claims(),
+            sequence=manifest.sequence,
+            address=link.address,
+            bytes=incoming.bytes,
         )
 
     def forget(self, link: Link) -> None:

@@ -70,15 +70,22 @@ class Node:
         if not group.admits(identity.key_id):
             raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
         self.counters = Counters()
-        self._transmit = send
+        self.transmit = send
         self._group = group
         self._limits = limits
         self._shared = SharedBudget(limits)
         self._prefix = prefix_of(group)
         self._housekept = -math.inf
-        self.inbox = HeadInbox(group=group, limits=limits, counters=self.counters, shared=self._shared, send=self._say)
+        self.inbox = HeadInbox(
+            group=group, limits=limits, counters=self.counters, shared=self._shared, send=self.send_message
+        )
         self.outbox = HeadOutbox(
-            identity=identity, group=group, limits=limits, counters=self.counters, send=self._say, sequence=sequence
+            identity=identity,
+            group=group,
+            limits=limits,
+            counters=self.counters,
+            send=self.send_message,
+            sequence=sequence,
         )
         self.membership = Membership(
             identity=identity,
@@ -96,9 +103,10 @@ class Node:
     def _count_and_send(self, address: Address, datagram: bytes) -> None:
         self.counters.datagrams_out += 1
         self.counters.bytes_out += len(datagram)
-        self._transmit(address, datagram)
+        self.transmit(address, datagram)
 
-    def _say(self, link: Link, message: bytes) -> None:
+    def send_message(self, link: Link, message: bytes) -> None:
+        """Seal a message and send it to a neighbour."""
         self._count_and_send(link.address, link.session.seal(message))
 
     def _joined(self, link: Link, now: float) -> None:
@@ -145,7 +153,7 @@ class Node:
     def leave(self) -> None:
         """Send all neighbours a leave message."""
         for link in self.membership.links.values():
-            self._say(link, messages.encode(Leave()))
+            self.send_message(link, messages.encode(Leave()))
 
     def receive(self, address: Address, datagram: bytes, now: float) -> None:
         """Process any datagram from any address. Nothing in it can raise."""

@@ -75,7 +75,7 @@ class HeadOutbox:
         self._send = send
         self.next_sequence = self.first_sequence = sequence
         self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
-        self._share: Share | None = None
+        self.current: Share | None = None
         self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
         self._half_after: float | None = None
@@ -116,7 +116,7 @@ class HeadOutbox:
             digests=digests_of(body),
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
         )
-        self._share = Share(self.next_sequence, encode_manifest(manifest, self._identity), body, now)
+        self.current = Share(self.next_sequence, encode_manifest(manifest, self._identity), body, now)
         self.next_sequence += 1
         links = list(links)
         self._first_after = self._half_after = None
@@ -128,15 +128,15 @@ class HeadOutbox:
         self.pump(links, now)
 
     def _begin(self, link: Link, now: float) -> Outgoing:
-        assert self._share is not None
+        assert self.current is not None
         self._end(link)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
         datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
         link.outgoing = Outgoing(
-            sequence=self._share.sequence,
-            signed=self._share.signed,
-            body=self._share.body,
+            sequence=self.current.sequence,
+            signed=self.current.signed,
+            body=self.current.body,
             piece_size=piece_bytes(datagram),
             path=link.path,
             now=now,
@@ -160,7 +160,7 @@ class HeadOutbox:
 
     def joined(self, link: Link, now: float) -> None:
         """Send the newest head to a new or reconnected neighbour."""
-        if self._share is not None:
+        if self.current is not None:
             self._begin(link, now)
             self.pump([link], now)
 
@@ -189,7 +189,7 @@ class HeadOutbox:
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Process an acknowledgement and send what it makes room for; return its worth."""
-        if self._share is None or not 0 <= self._share.sequence - news.sequence < _RECENT:
+        if self.current is None or not 0 <= self.current.sequence - news.sequence < _RECENT:
             return NOTHING
         link.path.asked = None
         outgoing = link.outgoing
@@ -210,10 +210,10 @@ class HeadOutbox:
         long as that half did. Once one neighbour has it, the rest delay nothing for longer than a second, or four times
         what that one took.
         """
-        if self._share is None or all(outgoing.over for outgoing in self.awaited):
+        if self.current is None or all(outgoing.over for outgoing in self.awaited):
             return True
         arrived = sum(outgoing.delivered for outgoing in self.awaited)
-        elapsed = now - self._share.started
+        elapsed = now - self.current.started
         if self._first_after is None and arrived:
             self._first_after = elapsed
         if self._first_after is not None and elapsed > max(_STALL, _STALLED_SLOWNESS * self._first_after):

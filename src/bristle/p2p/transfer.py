@@ -36,7 +36,7 @@ class Incoming:
         self.bytes = 0
         self._piece_size = 0
         self._units = 0
-        self._pieces: dict[int, bytes] = {}
+        self.received: dict[int, bytes] = {}
         self._news = 0
         self._news_since = math.inf
         self._base = 0
@@ -48,26 +48,26 @@ class Incoming:
             self.manifest = manifest
             self._piece_size = piece_size
             self._units = 1 + -(-manifest.body // piece_size)
-            early, self._pieces = self._pieces, {}
+            early, self.received = self.received, {}
             for index, data in early.items():
-                if len(data) == self._expected(index):
-                    self._pieces[index] = data
+                if len(data) == self.expected_length(index):
+                    self.received[index] = data
         self._note(order, now)
 
     def add(self, piece: Piece, now: float) -> bool:
         """Take a piece; tell whether it is one that was wanted, or at least one that had been."""
         if self.manifest is None:
-            if len(self._pieces) >= MOST_ORPHANS and piece.index not in self._pieces:
+            if len(self.received) >= MOST_ORPHANS and piece.index not in self.received:
                 return True
-            self._pieces.setdefault(piece.index, piece.data)
-        elif len(piece.data) != self._expected(piece.index):
+            self.received.setdefault(piece.index, piece.data)
+        elif len(piece.data) != self.expected_length(piece.index):
             return False
         else:
-            self._pieces.setdefault(piece.index, piece.data)
+            self.received.setdefault(piece.index, piece.data)
         self._note(piece.order, now)
         return True
 
-    def _expected(self, index: int) -> int:
+    def expected_length(self, index: int) -> int:
         """Return the length of a piece, or -1 if there is no such piece."""
         if self.manifest is None or index >= self._units - 1:
             return -1
@@ -81,16 +81,16 @@ class Incoming:
     @property
     def pieces(self) -> int:
         """Number of pieces received."""
-        return len(self._pieces)
+        return len(self.received)
 
     @property
     def complete(self) -> bool:
         """Whether everything has arrived."""
-        return self.manifest is not None and len(self._pieces) == self._units - 1
+        return self.manifest is not None and len(self.received) == self._units - 1
 
     def body(self) -> bytes:
         """Return the body; requires `complete`."""
-        return b"".join(self._pieces[index] for index in range(self._units - 1))
+        return b"".join(self.received[index] for index in range(self._units - 1))
 
     @property
     def due(self) -> float:
@@ -106,10 +106,10 @@ class Incoming:
             self._base = 0
         else:
             self._base = max(1, self._base)
-            while self._base - 1 in self._pieces:
+            while self._base - 1 in self.received:
                 self._base += 1
         later = 0
-        for index in self._pieces:
+        for index in self.received:
             place = index - self._base  # Unit index + 1, counted from the one after the base.
             if 0 <= place < 8 * LARGEST_BITMAP:
                 later |= 1 << place

@@ -1,8 +1,8 @@
 """The paper's experiments as declarations, the engines that run them, and what of its claims held."""
 
-from bristle.paper.declaration import Contender, Figure, Panel, RunTask, Setting, Size
+from bristle.paper.declaration import Contender, Figure, RunTask, Setting, Size, WorldPanel
 from bristle.paper.figures import figures
-from bristle.paper.measured import Measured
+from bristle.paper.measured import MeasuredRows
 from bristle.paper.plan import Entry, Wanted, entries, rows, tasks
 from bristle.paper.store import Store
 
@@ -10,13 +10,13 @@ __all__ = [
     "Contender",
     "Entry",
     "Figure",
-    "Measured",
-    "Panel",
+    "MeasuredRows",
     "RunTask",
     "Setting",
     "Size",
     "Store",
     "Wanted",
+    "WorldPanel",
     "entries",
     "figures",
     "rows",

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from bristle.paper.measured import HEAD, WHOLE, Measured, bytes_per_iteration
+from bristle.paper.measured import HEAD, WHOLE, MeasuredRows, bytes_per_iteration
 
 T = TypeVar("T")
-Outcome = Callable[[Measured], tuple[bool, str]]
+Outcome = Callable[[MeasuredRows], tuple[bool, str]]
 Source = Literal["paper", "target", "observation"]
 
 
@@ -18,7 +18,7 @@ class NotMeasuredError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ClaimResult:
     """A claim, whether it held (None: not measured), and the numbers that say so."""
 
     figure: str
@@ -37,27 +37,27 @@ class Check:
     outcome: Outcome
     source: Source = "paper"
 
-    def __call__(self, measured: Measured) -> Finding:
-        """Say whether it held."""
+    def __call__(self, measured: MeasuredRows) -> ClaimResult:
+        """Return whether the claim held."""
         held: bool | None
         try:
             held, words = self.outcome(measured)
         except NotMeasuredError:
             held, words = None, "not measured in this run"
-        return Finding(figure=self.figure, claim=self.claim, held=held, measured=words, source=self.source)
+        return ClaimResult(figure=self.figure, claim=self.claim, held=held, measured=words, source=self.source)
 
 
 def need(value: T | None) -> T:
-    """Insist on something that must have been measured."""
+    """Return a measured value, or raise NotMeasuredError."""
     if value is None:
         raise NotMeasuredError
     return value
 
 
 def all_of(*parts: Outcome) -> Outcome:
-    """Hold where all parts hold."""
+    """Return a check that holds where all parts hold."""
 
-    def check(measured: Measured) -> tuple[bool, str]:
+    def check(measured: MeasuredRows) -> tuple[bool, str]:
         outcomes = [part(measured) for part in parts]
         return all(held for held, _ in outcomes), "; ".join(words for _, words in outcomes)
 
@@ -78,7 +78,7 @@ MANY = ("9+1", "10+5", "10+10", "10+24")
 BETA = 32  # the first measured number of peers beyond beta = 30
 
 
-def _values(m: Measured, figure: str, panels: tuple[str, ...], rule: str) -> dict[str, float]:
+def _values(m: MeasuredRows, figure: str, panels: tuple[str, ...], rule: str) -> dict[str, float]:
     return {panel: need(m.final(figure, panel, rule)) for panel in panels}
 
 
@@ -87,7 +87,7 @@ def _said(values: dict[str, float]) -> str:
 
 
 def _at_least(figure: str, panels: tuple[str, ...], level: float, rule: str = "bristle") -> Outcome:
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         values = _values(m, figure, panels, rule)
         return min(values.values()) >= level, _said(values)
 
@@ -95,7 +95,7 @@ def _at_least(figure: str, panels: tuple[str, ...], level: float, rule: str = "b
 
 
 def _below(figure: str, panel: str, rules: tuple[str, ...], level: float) -> Outcome:
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         values = {rule: need(m.final(figure, panel, rule)) for rule in rules}
         return max(values.values()) < level, _said(values)
 
@@ -103,7 +103,7 @@ def _below(figure: str, panel: str, rules: tuple[str, ...], level: float) -> Out
 
 
 def _above(figure: str, panel: str, rules: tuple[str, ...], level: float) -> Outcome:
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         values = {rule: need(m.final(figure, panel, rule)) for rule in rules}
         return min(values.values()) >= level, _said(values)
 
@@ -111,7 +111,7 @@ def _above(figure: str, panel: str, rules: tuple[str, ...], level: float) -> Out
 
 
 def _best(figure: str, panels: tuple[str, ...], rivals: tuple[str, ...] = BASELINES) -> Outcome:
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         ahead, words = True, []
         for panel in panels:
             ours = need(m.final(figure, panel))
@@ -124,7 +124,7 @@ def _best(figure: str, panels: tuple[str, ...], rivals: tuple[str, ...] = BASELI
 
 
 def _reach(figure: str, panel: str, rule: str, level: float, within: int) -> Outcome:
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         need(m.final(figure, panel, rule))
         when = m.reach(figure, panel, rule, level)
         words = f"reached {percent(level)} at iteration {when}" if when else f"never reached {percent(level)}"
@@ -136,7 +136,7 @@ def _reach(figure: str, panel: str, rule: str, level: float, within: int) -> Out
 def _fewer_iterations(level: float, fewer: float) -> Outcome:
     """Compare regular and transfer learning over the rules that were run in both."""
 
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         rules = [rule for rule in m.rules("regular-vs-transfer", "regular") if rule in BASELINES]
         need(rules or None)
         slow = [m.reach("regular-vs-transfer", "regular", rule, level) for rule in rules]
@@ -157,7 +157,7 @@ def _fewer_iterations(level: float, fewer: float) -> Outcome:
     return check
 
 
-def _ratio(m: Measured) -> tuple[bool, str]:
+def _ratio(m: MeasuredRows) -> tuple[bool, str]:
     ours = need(m.mean(NON_IID, ATTACKS, "bristle"))
     rule, best = max(((rule, need(m.mean(NON_IID, ATTACKS, rule))) for rule in RESILIENT), key=lambda pair: pair[1])
     mozi = need(m.mean(NON_IID, ATTACKS, "mozi"))
@@ -165,7 +165,7 @@ def _ratio(m: Measured) -> tuple[bool, str]:
     return ours / best >= 2.3, f"{words}baselines, and {ours / mozi:.2f} times Mozi"
 
 
-def _slower(m: Measured) -> tuple[bool, str]:
+def _slower(m: MeasuredRows) -> tuple[bool, str]:
     when = {rule: m.reach("non-iid", "4 classes", rule, 0.9) for rule in ("bristle", "fedavg", "bridge", "median")}
     need(m.final("non-iid", "4 classes", "bridge")), need(m.final("non-iid", "4 classes", "median"))
     words = ", ".join(f"{rule} {f'at iteration {at}' if at else 'never'}" for rule, at in when.items())
@@ -175,7 +175,7 @@ def _slower(m: Measured) -> tuple[bool, str]:
 
 
 def _effective(figure: str, attacked: str, rule: str, drop: float, benign: tuple[str, str], *, more: bool) -> Outcome:
-    def check(m: Measured) -> tuple[bool, str]:
+    def check(m: MeasuredRows) -> tuple[bool, str]:
         before, after = need(m.final(*benign, rule)), need(m.final(figure, attacked, rule))
         lost = before - after
         return (lost >= drop) == more, f"{rule} falls from {percent(before)} to {percent(after)}"
@@ -183,7 +183,7 @@ def _effective(figure: str, attacked: str, rule: str, drop: float, benign: tuple
     return check
 
 
-def _early_fedavg(m: Measured) -> tuple[bool, str]:
+def _early_fedavg(m: MeasuredRows) -> tuple[bool, str]:
     points = [point for point in m.curve(NON_IID, "krum", "fedavg") if point.iteration <= 50]
     best = max(need(points or None), key=lambda point: point.mean)
     last = need(m.final(NON_IID, "krum", "fedavg"))
@@ -191,13 +191,13 @@ def _early_fedavg(m: Measured) -> tuple[bool, str]:
     return best.mean >= 0.87 and last < 0.87, words
 
 
-def _same_as_benign(m: Measured) -> tuple[bool, str]:
+def _same_as_benign(m: MeasuredRows) -> tuple[bool, str]:
     before = need(m.final("non-iid", "4 classes", "mozi"))
     values = _values(m, NON_IID, ATTACKS, "mozi")
     return all(abs(value - before) <= 0.03 for value in values.values()), f"benign {percent(before)}; {_said(values)}"
 
 
-def _on_par(m: Measured) -> tuple[bool, str]:
+def _on_par(m: MeasuredRows) -> tuple[bool, str]:
     words, near = [], True
     for attack in ("label-flip", "additive-noise", "trimmed-mean"):
         krum, mozi = need(m.final(NON_IID, attack, "krum")), need(m.final(NON_IID, attack, "mozi"))
@@ -206,31 +206,31 @@ def _on_par(m: Measured) -> tuple[bool, str]:
     return near, "; ".join(words)
 
 
-def _grows(m: Measured) -> tuple[bool, str]:
+def _grows(m: MeasuredRows) -> tuple[bool, str]:
     values = _values(m, "degree", ("2 classes", "4 classes", "6 classes"), "krum")
     two, four, six = values.values()
     return two < four < six, _said(values)
 
 
-def _flat(m: Measured) -> tuple[bool, str]:
+def _flat(m: MeasuredRows) -> tuple[bool, str]:
     times = m.milliseconds("bristle")
     near, far = need(times.get(BETA)), need(times.get(96))
     return far <= 1.5 * near, f"{near:.2f} ms with 32 peers, {far:.2f} ms with 96: {far / near:.2f} times as long"
 
 
-def _slowest_first(m: Measured) -> tuple[bool, str]:
+def _slowest_first(m: MeasuredRows) -> tuple[bool, str]:
     times = {rule: need(m.milliseconds(rule).get(8)) for rule in ("bristle", *BASELINES)}
     words = ", ".join(f"{rule} {value:.2f}" for rule, value in sorted(times.items(), key=lambda pair: pair[1]))
     return max(times, key=lambda rule: times[rule]) == "bristle", f"milliseconds with 8 peers: {words}"
 
 
-def _bytes(m: Measured) -> tuple[bool, str]:
+def _bytes(m: MeasuredRows) -> tuple[bool, str]:
     head, whole = bytes_per_iteration(HEAD, 14), bytes_per_iteration(WHOLE, 14)
     words = f"{head / 1e3:.0f} kB against {whole / 1e3:.0f} kB for 14 neighbours: {percent(1 - head / whole)} fewer"
     return 1 - head / whole >= 0.9, words
 
 
-def _distance(m: Measured) -> tuple[bool, str]:
+def _distance(m: MeasuredRows) -> tuple[bool, str]:
     near, far = need(m.distance("3 classes shared")), need(m.distance("1 classes shared"))
     attacked = need(m.distance("malicious", "trimmed-mean"))
     words = f"to benign heads {near:.2f} (3 classes shared) to {far:.2f} (1), to trimmed-mean heads {attacked:.2f}"
@@ -362,7 +362,7 @@ class Target:
         worst = "" if self.worst is None else f", worst peer at least {percent(self.worst)}"
         return Check(self.figure, f"{self.rule}, {self.panel}: {level}{worst}", self._outcome, "target")
 
-    def _outcome(self, m: Measured) -> tuple[bool, str]:
+    def _outcome(self, m: MeasuredRows) -> tuple[bool, str]:
         mean = need(m.final(self.figure, self.panel, self.rule))
         worst = need(m.worst(self.figure, self.panel, self.rule))
         held = mean >= (self.mean or 0) and worst >= (self.worst or 0)
@@ -404,7 +404,7 @@ class NotBelow:
         claim = f"bristle-plus, {self.panel}: no more than 0.5 points below bristle"
         return Check(self.figure, claim, self._outcome, "target")
 
-    def _outcome(self, m: Measured) -> tuple[bool, str]:
+    def _outcome(self, m: MeasuredRows) -> tuple[bool, str]:
         plus, plain = (need(m.final(self.figure, self.panel, rule)) for rule in ("bristle-plus", "bristle"))
         return plus >= plain - 0.005, f"{percent(plus)} against {percent(plain)}"
 
@@ -415,8 +415,8 @@ BARS = (*(one.check() for one in TARGETS), *(one.check() for one in NOT_BELOW))
 """All of them, as checks."""
 
 
-def observations(measured: Measured, panels: list[tuple[str, str]]) -> list[Finding]:
-    """Say where a rule that is not ours ends above Bristle."""
+def observations(measured: MeasuredRows, panels: list[tuple[str, str]]) -> list[ClaimResult]:
+    """Return the worlds where another rule ends above Bristle."""
     found = []
     for figure, panel in panels:
         ours = measured.final(figure, panel)
@@ -428,5 +428,5 @@ def observations(measured: Measured, panels: list[tuple[str, str]]) -> list[Find
                 continue
             words = f"{rule} {percent(theirs)}, Bristle {percent(ours)}: {100 * (theirs - ours):.1f} points"
             claim = f"{rule} ends above Bristle, {panel}"
-            found.append(Finding(figure=figure, claim=claim, held=True, measured=words, source="observation"))
+            found.append(ClaimResult(figure=figure, claim=claim, held=True, measured=words, source="observation"))
     return found

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from bristle.learning import TrainingSettings
-from bristle.rules.registry import RULES
+from bristle.rules import RULES
 
 Kind = Literal["world", "oracle", "speed", "distances", "regular"]
 """What a task measures: a world under a rule, the oracle of its data, the time of a rule, distances, whole networks."""
@@ -118,20 +118,20 @@ class RunTask:
 
     @classmethod
     def read(cls, text: str) -> RunTask:
-        """Return the task that `text` tells."""
+        """Return the task that `text` describes."""
         content = json.loads(text)
         return cls(kind=content["kind"], config=content["config"])
 
     @property
     def cost(self) -> float:
-        """Estimate how long it takes beside others, in no particular unit; long ones are begun first."""
+        """Relative running time, in arbitrary units; long tasks start first."""
         world, heads = self.config["world"], self.config["topology"].get("k")
         heard = world["attackers"] + (world["peers"] - 1 if heads is None else heads)
         return float(world["iterations"] * world["peers"] * (12 + heard)) * (50 if self.kind == "regular" else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class WorldPanel:
     """One picture of a figure.
 
     Parameters
@@ -168,9 +168,9 @@ class Figure:
     ----------
     name, title, text : str
         What it is called, what it shows, and what a reader should know.
-    panels : tuple of Panel
+    panels : tuple of WorldPanel
         Worlds in which rules are compared.
-    full_panels : tuple of Panel
+    full_panels : tuple of WorldPanel
         More of them, for the full set.
     only : tuple of str
         The contenders that are run unless the full set is wanted or rules are named; empty: all of the paper's.
@@ -185,8 +185,8 @@ class Figure:
     name: str
     title: str
     text: str
-    panels: tuple[Panel, ...] = ()
-    full_panels: tuple[Panel, ...] = ()
+    panels: tuple[WorldPanel, ...] = ()
+    full_panels: tuple[WorldPanel, ...] = ()
     only: tuple[str, ...] = ()
     measures: Literal["worlds", "speed", "traffic", "distances", "curves"] = "worlds"
     when: Literal["always", "full", "named"] = "always"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bristle.attacks.registry import ATTACKS
-from bristle.paper.declaration import Figure, Panel, Setting
+from bristle.attacks import ATTACKS
+from bristle.paper.declaration import Figure, Setting, WorldPanel
 
 MATCHED = ("bristle", "bristle-plus", "evidence")
 """Who defends."""
@@ -73,7 +73,7 @@ SEVEN, FIVE = (Setting(peers=7, attackers=3, classes_per_peer=10), Setting(peers
 TEN, MORE = Setting(attackers=5), Setting(attackers=5, samples_per_class=10)
 
 
-def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
+def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> WorldPanel:
     """Return the panel of an attack, with the author's run of it if he kept one."""
     plain = attack.removesuffix("-along")
     kind = "iid" if setting.classes_per_peer == 10 else "noniid"
@@ -90,7 +90,7 @@ def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
         samples_per_class=setting.samples_per_class,
     )
     everyone = attack in FANG and setting in (FIVE, TEN)
-    return Panel(
+    return WorldPanel(
         name=name,
         title=title,
         setting=world,
@@ -100,21 +100,21 @@ def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> Panel:
     )
 
 
-def flipped(name: str, title: str, author: tuple[str, str], caveat: str = "", **setting: int) -> Panel:
+def flipped(name: str, title: str, author: tuple[str, str], caveat: str = "", **setting: int) -> WorldPanel:
     """Return the panel of a world with label flippers."""
     world = Setting(**{"attackers": 5, **setting}, attack="label-flip")
     few = world.classes_per_peer == 2
     full_rules: Literal["scores", "paper"] = "scores" if few else "paper"
-    return Panel(name=name, title=title, setting=world, author=author, caveat=caveat, full_rules=full_rules)
+    return WorldPanel(name=name, title=title, setting=world, author=author, caveat=caveat, full_rules=full_rules)
 
 
-TRANSFER = Panel(
+TRANSFER = WorldPanel(
     name="transfer",
     title="Transfer learning",
     setting=Setting(classes_per_peer=10),
     author=("exp_transfer_learning", "Figure1.1-transfer-2spc"),
 )
-REGULAR = Panel(
+REGULAR = WorldPanel(
     name="regular",
     title="Regular learning",
     setting=Setting(classes_per_peer=10),
@@ -123,7 +123,7 @@ REGULAR = Panel(
 )
 
 
-def iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
+def iid(world: Setting, chosen: dict[str, str]) -> tuple[WorldPanel, ...]:
     """Return a panel for each attack, whose name says how many there are."""
     count = f"{world.peers}+{world.attackers}"
     return tuple(
@@ -132,26 +132,26 @@ def iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
     )
 
 
-def non_iid(world: Setting, chosen: dict[str, str]) -> tuple[Panel, ...]:
+def non_iid(world: Setting, chosen: dict[str, str]) -> tuple[WorldPanel, ...]:
     """Return a panel for each attack."""
     return tuple(_attacked(world, attack, name=attack, title=title) for attack, title in chosen.items())
 
 
-def red_team() -> tuple[Panel, ...]:
-    """Every other attack in the paper's non-i.i.d. world."""
+def red_team() -> tuple[WorldPanel, ...]:
+    """Return panels of every other attack in the paper's non-i.i.d. world."""
     covered = {"none", "sybil", *FANG, *ALONG, *KNOWING}
     panels = [
-        Panel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
+        WorldPanel(name=f"{name} 10+5", title=f"{name}, 10+5", setting=Setting(attackers=5, attack=name))
         for name in ATTACKS
         if name not in covered
     ]
     return tuple(panels)
 
 
-def knowing() -> tuple[Panel, ...]:
-    """Attackers who know how foreign rows are admitted."""
+def knowing() -> tuple[WorldPanel, ...]:
+    """Return panels of attackers that know how foreign rows are admitted."""
     return tuple(
-        Panel(
+        WorldPanel(
             name=match.name,
             title=match.name,
             setting=Setting(
@@ -201,13 +201,13 @@ def figures() -> tuple[Figure, ...]:
             title="Non-i.i.d. classes without attackers",
             text="10 honest peers with all 10 classes, or with 4 each.",
             panels=(
-                Panel(
+                WorldPanel(
                     name="10 classes",
                     title="All classes",
                     setting=Setting(classes_per_peer=10),
                     author=("exp_transfer_learning", "Figure1.1-transfer-2spc"),
                 ),
-                Panel(
+                WorldPanel(
                     name="4 classes",
                     title="4 of 10 classes",
                     setting=Setting(),
@@ -300,7 +300,7 @@ def figures() -> tuple[Figure, ...]:
             title="100 names of one label flipper",
             text="Not in the paper: 10 peers with 4 classes each, and one attacker under 100 names. The rules "
             "that are missing here are run with the full set.",
-            panels=(Panel(name="10+100", title="10+100", setting=Setting(attackers=100, attack="sybil")),),
+            panels=(WorldPanel(name="10+100", title="10+100", setting=Setting(attackers=100, attack="sybil")),),
             only=("bristle", "evidence", "fedavg", "krum", "local"),
         ),
         Figure(

@@ -11,8 +11,7 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from bristle.learning.whole_network import ConvolutionalNetwork
-from bristle.paper.declaration import Panel
+from bristle.paper.declaration import WorldPanel
 from bristle.wire.sizes import head_bytes
 
 Row = dict[str, Any]
@@ -31,7 +30,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredRows:
     """Rows of worlds, asked by figure, panel and rule.
 
     `last` is the iteration that results are read at; a line that did not get there has no result.
@@ -105,7 +104,7 @@ def _point(iteration: int, rows: list[Row]) -> Point:
 
 
 HEAD = (10, 800)
-WHOLE = (1, ConvolutionalNetwork().parameters)
+WHOLE = (1, 20_750)  # the parameters of `regular.ConvolutionalNetwork`, which needs torch
 NEIGHBOURS = (1, 2, 4, 8, 14, 32, 64, 96)
 
 
@@ -128,7 +127,7 @@ class Curve:
     accuracy: tuple[float, ...]
 
 
-def author_curve(panel: Panel, rule: str) -> Curve | None:
+def author_curve(panel: WorldPanel, rule: str) -> Curve | None:
     """Return the author's curve of a rule in a panel's experiment; None if he kept none."""
     return None if panel.author is None else _curves().get((*panel.author, rule))
 

@@ -14,10 +14,10 @@ from bristle.paper.declaration import (
     TUNED,
     Contender,
     Figure,
-    Panel,
     RunTask,
     Setting,
     Size,
+    WorldPanel,
     others,
 )
 from bristle.paper.declaration import full as full_contenders
@@ -41,7 +41,7 @@ class Entry:
     """A line of a figure for one seed: whose rows stand where."""
 
     figure: Figure
-    panel: Panel | None
+    panel: WorldPanel | None
     label: str
     seed: int
     task: RunTask
@@ -71,11 +71,11 @@ class Wanted:
     size: Size = field(default_factory=Size)
     full: bool = False
 
-    def panels(self, figure: Figure) -> tuple[Panel, ...]:
+    def panels(self, figure: Figure) -> tuple[WorldPanel, ...]:
         """Return the panels of a figure."""
         return figure.panels + (figure.full_panels if self.full else ())
 
-    def contenders(self, figure: Figure, panel: Panel | None = None) -> tuple[Contender, ...]:
+    def contenders(self, figure: Figure, panel: WorldPanel | None = None) -> tuple[Contender, ...]:
         """Return who competes in a figure."""
         if self.rules:
             chosen = self.rules
@@ -130,14 +130,14 @@ def _worlds(figure: Figure, wanted: Wanted) -> list[Entry]:
     return found
 
 
-def _line(figure: Figure, panel: Panel, contender: Contender, seed: int, size: Size) -> Entry:
+def _line(figure: Figure, panel: WorldPanel, contender: Contender, seed: int, size: Size) -> Entry:
     setting = panel.setting.alone() if contender == LOCAL else panel.setting
     config = {**setting.tables(seed=seed, size=size), **contender.tables()}
     task = RunTask(kind="regular" if panel.regular else "world", config=config)
     return Entry(figure=figure, panel=panel, label=contender.label, seed=seed, task=task)
 
 
-def _oracle(figure: Figure, panel: Panel, seed: int, size: Size) -> Entry:
+def _oracle(figure: Figure, panel: WorldPanel, seed: int, size: Size) -> Entry:
     task = RunTask(kind="oracle", config=panel.setting.alone().tables(seed=seed, size=size))
     return Entry(figure=figure, panel=panel, label=ORACLE, seed=seed, task=task)
 

@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from bristle.paper import Figure, Measured
-from bristle.paper import Panel as Declared
-from bristle.paper.claims import BARS, CLAIMS, observations
-from bristle.paper.claims import Finding as Found
+from bristle.paper import Figure, MeasuredRows, WorldPanel
+from bristle.paper.claims import BARS, CLAIMS, ClaimResult, observations
 from bristle.paper.declaration import ORACLE, TUNED
 from bristle.paper.measured import CAVEAT, HEAD, NEIGHBOURS, WHOLE, author_curve, author_timing, bytes_per_iteration
 from bristle.paper.plan import Wanted
@@ -24,14 +22,14 @@ AUTHORS_LINES = ("bristle",)
 """Whose curves by the author are drawn; the tables have the ends of all of them."""
 
 
-def findings_of(made: Reproduction) -> list[Found]:
+def findings_of(made: Reproduction) -> list[ClaimResult]:
     """Return every claim and bar about the wanted figures, and where another rule ends above Bristle."""
     wanted = made.wanted
-    measured = Measured(made.rows, wanted.size.iterations)
+    measured = MeasuredRows(made.rows, wanted.size.iterations)
     names = {figure.name for figure in wanted.figures}
     checks = [*CLAIMS, *BARS]
     if wanted.size == QUICK:
-        measured = Measured((), 0)  # A quick run shows that things work; it bears out nothing.
+        measured = MeasuredRows((), 0)  # A quick run shows that things work; it bears out nothing.
     found = [check(measured) for check in checks if check.figure in names]
     panels = [(figure.name, panel.name) for figure in wanted.figures for panel in wanted.panels(figure)]
     return found + observations(measured, panels)
@@ -40,7 +38,7 @@ def findings_of(made: Reproduction) -> list[Found]:
 def report_of(made: Reproduction, *, seconds: float | None = None) -> Report:
     """Return the report of a reproduction."""
     wanted, found = made.wanted, findings_of(made)
-    measured = Measured(made.rows, wanted.size.iterations)
+    measured = MeasuredRows(made.rows, wanted.size.iterations)
     sections = [_section(figure, wanted, measured, found) for figure in wanted.figures]
     return Report(
         title="Bristle: the paper's figures, reproduced",
@@ -50,7 +48,7 @@ def report_of(made: Reproduction, *, seconds: float | None = None) -> Report:
     )
 
 
-def _summary(wanted: Wanted, found: Sequence[Found]) -> str:
+def _summary(wanted: Wanted, found: Sequence[ClaimResult]) -> str:
     def count(source: str) -> str:
         ours = [finding for finding in found if finding.source == source]
         held, missed = (sum(finding.held is value for finding in ours) for value in (True, False))
@@ -86,7 +84,7 @@ def _facts(made: Reproduction, seconds: float | None) -> tuple[tuple[str, str], 
     return tuple(facts)
 
 
-def _section(figure: Figure, wanted: Wanted, measured: Measured, found: Sequence[Found]) -> Section | None:
+def _section(figure: Figure, wanted: Wanted, measured: MeasuredRows, found: Sequence[ClaimResult]) -> Section | None:
     panels, tables = _CONTENT[figure.measures](figure, wanted, measured)
     if not panels and not any(table.rows for table in tables):
         return None
@@ -108,7 +106,7 @@ def _section(figure: Figure, wanted: Wanted, measured: Measured, found: Sequence
 Content = tuple[list[Panel], list[Table]]
 
 
-def _worlds(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+def _worlds(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Content:
     if figure.tabled:
         return [], [_matches(figure, wanted, measured)]
     panels, table = [], []
@@ -124,7 +122,7 @@ def _worlds(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
     return panels, [Table(title="Where the lines end", columns=columns, rows=tuple(table), caption=caption)]
 
 
-def _matches(figure: Figure, wanted: Wanted, measured: Measured) -> Table:
+def _matches(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Table:
     """Put rules side by side, a world a line."""
     labels = [contender.label for contender in wanted.contenders(figure)] + [ORACLE]
     rows: list[tuple[str | float, ...]] = []
@@ -136,7 +134,7 @@ def _matches(figure: Figure, wanted: Wanted, measured: Measured) -> Table:
     return Table(title="Where the lines end", columns=("world", *labels), rows=tuple(rows), caption=caption)
 
 
-def _lines(figure: Figure, declared: Declared, measured: Measured) -> list[Line]:
+def _lines(figure: Figure, declared: WorldPanel, measured: MeasuredRows) -> list[Line]:
     lines = []
     for rule in measured.rules(figure.name, declared.name):
         points = measured.curve(figure.name, declared.name, rule)
@@ -162,7 +160,7 @@ def _lines(figure: Figure, declared: Declared, measured: Measured) -> list[Line]
     return lines
 
 
-def _ends(figure: Figure, declared: Declared, measured: Measured) -> list[tuple[str | float, ...]]:
+def _ends(figure: Figure, declared: WorldPanel, measured: MeasuredRows) -> list[tuple[str | float, ...]]:
     rows = []
     for rule in measured.rules(figure.name, declared.name):
         last = measured.curve(figure.name, declared.name, rule)[-1]
@@ -172,7 +170,7 @@ def _ends(figure: Figure, declared: Declared, measured: Measured) -> list[tuple[
     return rows
 
 
-def _speed(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+def _speed(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Content:
     lines = []
     for contender in wanted.contenders(figure):
         times = measured.milliseconds(contender.label)
@@ -200,7 +198,7 @@ def _speed(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
     return panels, []
 
 
-def _traffic(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+def _traffic(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Content:
     lines = tuple(
         Line(label=label, x=NEIGHBOURS, y=[bytes_per_iteration(shape, count) / 1e3 for count in NEIGHBOURS])
         for label, shape in (("head", HEAD), ("whole network", WHOLE))
@@ -217,7 +215,7 @@ def _traffic(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
     return [panel], [table]
 
 
-def _distances(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+def _distances(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Content:
     shared = (3, 2, 1, 0)
     benign = [measured.distance(f"{count} classes shared") for count in shared]
     known = [value for value in benign if value is not None]
@@ -242,7 +240,7 @@ def _distances(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
     return [panel], [table]
 
 
-def _curves(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
+def _curves(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Content:
     alpha = np.linspace(0, 1, 51)
     shares = (("low", (1 - alpha) ** 2), ("medium", 2 * alpha * (1 - alpha)), ("high", alpha**2))
     lines = tuple(Line(label=f"{name} distance", x=alpha.tolist(), y=values.tolist()) for name, values in shares)
@@ -259,7 +257,7 @@ def _curves(figure: Figure, wanted: Wanted, measured: Measured) -> Content:
 _CONTENT = {"worlds": _worlds, "speed": _speed, "traffic": _traffic, "distances": _distances, "curves": _curves}
 
 
-def said(found: Sequence[Found]) -> list[str]:
+def said(found: Sequence[ClaimResult]) -> list[str]:
     """Return findings as lines for a terminal, those that did not hold last: they stay in sight."""
     judged = sorted((one for one in found if one.held is not None), key=lambda one: not one.held)
     lines = [

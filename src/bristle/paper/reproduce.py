@@ -23,7 +23,7 @@ from bristle.paper.engines.local import LocalEngine
 from bristle.paper.engines.ray import RayEngine
 from bristle.paper.plan import TIMED
 from bristle.paper.store import versions
-from bristle.rules.registry import RULES
+from bristle.rules import RULES
 from bristle.simulation import FeatureData, prepare
 from bristle.simulation.build import make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read
@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What came of it: rows of worlds, other measurements, and what was wanted."""
+    """Results of a reproduction: rows of worlds, other measurements, and what was wanted."""
 
     wanted: Wanted
     rows: tuple[Row, ...]
@@ -64,7 +64,7 @@ def wanted_of(
     full: bool = False,
     quick: bool = False,
 ) -> Wanted:
-    """Return what is wanted, or say what is wrong with it before anything is run."""
+    """Return what is to be reproduced, or raise ValueError before anything is run."""
     known = {figure.name: figure for figure in figures()}
     for name in names:
         if name not in known:
@@ -96,8 +96,8 @@ def contender(name: str) -> Contender:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Whom to tell: `begin(tasks, finished)`, `tick(task, iteration)`, `done(task)`; features come before."""
+class ReproductionProgress:
+    """Callbacks: `features(done, all)`, then `begin(tasks, finished)`, `tick(task, iteration)` and `done(task)`."""
 
     features: Callable[[int, int], None] | None = None
     begin: Callable[[list[RunTask], int], None] = lambda tasks, finished: None
@@ -112,7 +112,7 @@ def reproduce(
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     processes: int | None = None,
-    progress: Progress | None = None,
+    progress: ReproductionProgress | None = None,
 ) -> Reproduction:
     """Run what is wanted and not yet in `out`, and return all of it.
 
@@ -126,10 +126,10 @@ def reproduce(
         The folder.
     engine, address, processes
         Processes on this machine, or Ray at an address.
-    progress : Progress
-        Whom to tell how far it is.
+    progress : ReproductionProgress
+        Callbacks for progress.
     """
-    progress = progress or Progress()
+    progress = progress or ReproductionProgress()
     backbone = bundled()
     made_with = versions(release=bristle.__version__, backbone=backbone.digest) | _own_sources(wanted)
     store = Store(out / "runs", made_with)
@@ -162,7 +162,12 @@ def _data(size: Size, backbone: Backbone, progress: Callable[[int, int], None] |
 
 
 def _run(
-    engine: Engine, tasks: list[RunTask], first: int, store: Store, results: dict[str, list[Row]], progress: Progress
+    engine: Engine,
+    tasks: list[RunTask],
+    first: int,
+    store: Store,
+    results: dict[str, list[Row]],
+    progress: ReproductionProgress,
 ) -> None:
     def done(number: int, result: str) -> None:
         text = tasks[number].text

@@ -63,7 +63,7 @@ def versions(*, release: str, backbone: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def engine_digest() -> str:
-    """Digest of the sources that results depend on, so that those of an edited engine are not mixed with older ones."""
+    """Return a digest of the sources that results depend on, so that results of different engines are not mixed."""
     digest = hashlib.sha256()
     for room in ENGINE:
         for name, source in sorted(_sources(files("bristle").joinpath(room), room)):

@@ -1,4 +1,4 @@
-"""One task of a reproduction, in whatever process: text in, rows out as text."""
+"""Run one task of a reproduction, in any process: text in, rows out as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
+from bristle.learning import Evaluation, Samples
 from bristle.paper.declaration import RunTask
 from bristle.paper.plan import CONNECTED
 from bristle.peer.step import StepState, step
@@ -19,6 +19,7 @@ from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
 from bristle.simulation.build import scenario_of
 from bristle.simulation.config import read
+from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.results import attack_name
 
 Row = dict[str, Any]
@@ -27,7 +28,7 @@ REPEATS = 15
 
 
 def work(text: str, data: FeatureData, tick: Tick) -> str:
-    """Do a task and return its rows as JSON."""
+    """Run a task and return its rows as JSON."""
     task = RunTask.read(text)
     config = read(task.config)
     scenario = scenario_of(config, classes=len(data.classes))
@@ -45,32 +46,30 @@ def _world(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 
 
 def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """One head trained on what all benign peers hold, in as many steps as they take."""
-    held = World(scenario, data).held
-    assert held.index is not None
-    index = held.index[held.index >= 0]
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=scenario.iterations)
-    accuracy = float(accuracy_on(head, data.test, data.test_labels))
-    return [
-        {
-            "rule": "oracle",
-            "attack": "none",
-            "peers": scenario.peers,
-            "attackers": 0,
-            "classes_per_peer": scenario.classes_per_peer,
-            "samples_per_class": scenario.samples_per_class,
-            "seed": scenario.seed,
-            "iteration": scenario.iterations,
-            "accuracy_mean": accuracy,
-            "accuracy_min": accuracy,
-            "bytes_sent": 0,
-        }
-    ]
+    """Train one head on the samples of all benign peers, in as many steps as they take."""
+    accuracy = oracle_accuracy(World(scenario, data).held, data, steps=scenario.iterations)
+    return [{"rule": "oracle", **benign_row(scenario, scenario.iterations, accuracy, accuracy, sent=0)}]
+
+
+def benign_row(scenario: Scenario, iteration: int, mean: float, worst: float, *, sent: int) -> Row:
+    """Return a row of a world without attackers."""
+    return {
+        "attack": "none",
+        "peers": scenario.peers,
+        "attackers": 0,
+        "classes_per_peer": scenario.classes_per_peer,
+        "samples_per_class": scenario.samples_per_class,
+        "seed": scenario.seed,
+        "iteration": iteration,
+        "accuracy_mean": mean,
+        "accuracy_min": worst,
+        "bytes_sent": sent,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Listening(Local):
-    """Never integrates, and notes the distances from every own head to the heads received in the last iteration."""
+    """Never integrates, and records the distances from every own head to the heads received in the last iteration."""
 
     heard: list[np.ndarray[Any, Any]] = field(default_factory=list, compare=False)
 
@@ -85,7 +84,7 @@ class _Listening(Local):
         context: Context | None = None,
         rng: Any = None,
     ) -> Decision:
-        """Note the distances in the last iteration, then decide."""
+        """Record the distances in the last iteration, then decide."""
         if context is not None and context.iteration == context.total:
             heads = received.gather() if isinstance(received, Pool) else received
             gaps = to_numpy(heads).astype(np.float64) - to_numpy(own).astype(np.float64)[:, None]
@@ -96,7 +95,7 @@ class _Listening(Local):
 
 
 def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """Mean distance from a peer's head to those it receives, by how many classes sender and receiver share.
+    """Measure the mean distance from a peer's head to received ones, by how many classes both sides share.
 
     Peers learn alone, as in the paper's figure: heads that are integrated all the time end up close to each other.
     """
@@ -127,7 +126,7 @@ def _spread(values: np.ndarray[Any, Any]) -> Row:
 
 
 def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """Time of one peer's iteration against how many heads it received; two of three are benign."""
+    """Measure the time of one peer's iteration by how many heads it received; two of three are benign."""
     if scenario.rule.shares == "evidence":
         return _decisions(scenario, data, tick)
     # All rules are given the same heads, those of peers that learned alone.

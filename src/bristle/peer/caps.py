@@ -1,4 +1,4 @@
-"""Caps: how many bytes a peer may send in an hour and a day, and how much of a processor it may use."""
+"""Caps on the bytes that a peer sends per hour and day, and on its processor time."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable, Mapping
 
 PERIOD = 300
-"""Spending is remembered in periods of so many seconds."""
+"""Length of an accounting period in seconds."""
 
 HOUR, DAY = 3_600, 86_400
 
 
 class ByteBudget:
-    """Bytes sent in the last hour and the last day, against what is allowed.
+    """Bytes sent in the last hour and the last day, against caps.
 
-    What was sent is remembered across restarts (`spending`), so that a restart is no way around a cap.
+    They are kept across restarts (`spending`), so that a restart does not reset a cap.
 
     Parameters
     ----------
     per_hour, per_day : int, optional
-        How many bytes may be sent; None for any number.
+        Caps in bytes; None for no cap.
     spending : mapping of int to int
-        What `spending` returned before.
+        `spending` of an earlier run.
     clock : callable
         Seconds since 1970.
     """
@@ -43,7 +43,7 @@ class ByteBudget:
         self._spent = dict(spending or {})
 
     def spend(self, count: int) -> None:
-        """Note that `count` more bytes were sent."""
+        """Count sent bytes."""
         period = self._period()
         self._spent[period] = self._spent.get(period, 0) + count
         oldest = period - DAY // PERIOD
@@ -51,7 +51,7 @@ class ByteBudget:
             self._spent = {when: spent for when, spent in self._spent.items() if when >= oldest}
 
     def allows(self, count: int) -> bool:
-        """Tell whether `count` bytes more may be sent now."""
+        """Return whether `count` more bytes may be sent now."""
         return all(
             cap is None or self._since(seconds) + count <= cap
             for cap, seconds in ((self.per_hour, HOUR), (self.per_day, DAY))
@@ -59,7 +59,7 @@ class ByteBudget:
 
     @property
     def spending(self) -> dict[int, int]:
-        """Bytes of each period of the last day, for the next start."""
+        """Bytes per period of the last day, for the next start."""
         return dict(self._spent)
 
     @property
@@ -81,14 +81,14 @@ class ByteBudget:
 
 
 class CpuShare:
-    """How long to rest so that this process uses no more than a share of one processor.
+    """Limits this process to a share of one processor.
 
     Parameters
     ----------
     share : float
-        From above 0; 1 is one processor all the time.
+        Above 0; 1 is one whole processor.
     cpu, wall : callable
-        Processor time of this process, and time, in seconds.
+        Clocks in seconds: processor time of this process, and wall time.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class CpuShare:
         self._mark = cpu(), wall()
 
     def rest(self) -> float:
-        """Return how many seconds to wait before working again; 0 when none."""
+        """Return the seconds to wait before working again."""
         cpu, wall = self._mark
         return max(0.0, (self._cpu() - cpu) / self.share - (self._wall() - wall))
 
     def begin(self) -> None:
-        """Start a new account: what is used from now on is for the next rest."""
+        """Start a new measurement for the next rest."""
         self._mark = self._cpu(), self._wall()

@@ -1,6 +1,6 @@
-"""When a peer may work: on power, at certain hours, or whatever a function of yours says.
+"""Conditions under which a peer may work: on mains power, at certain hours, or any function of yours.
 
-A condition is any callable without arguments that answers yes or no. Those here say what they wait for when printed.
+A condition is a callable without arguments that returns True or False; printed, those here say what they wait for.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Always:
 
 @dataclass(frozen=True)
 class OnPower:
-    """While the machine runs on mains power. One without a battery always does; an unknown state counts as no."""
+    """While the machine runs on mains power, or has no battery; an unknown state counts as battery."""
 
     def __call__(self) -> bool:
-        """Ask the machine."""
+        """Check the power supply."""
         battery = psutil.sensors_battery()
         return battery is None or battery.power_plugged is True
 
@@ -43,14 +43,14 @@ class OnPower:
 
 @dataclass(frozen=True)
 class Hours:
-    """Between two times of the day, in local time; past midnight where the end is the earlier one.
+    """Between two times of the day, in local time; past midnight if the end is earlier than the start.
 
     Parameters
     ----------
     start, end : datetime.time
         From `start` until just before `end`.
     clock : callable
-        What time it is.
+        Returns the local time.
     """
 
     start: time
@@ -63,7 +63,7 @@ class Hours:
 
     @classmethod
     def parse(cls, text: str) -> Hours:
-        """Read hours as people write them: ``22-6`` or ``21:30-06:15``."""
+        """Parse ``22-6`` or ``21:30-06:15``."""
         found = re.fullmatch(r"\s*(\d{1,2})(?::(\d{2}))?\s*-\s*(\d{1,2})(?::(\d{2}))?\s*", text)
         if found is None:
             raise ValueError(f"hours {text!r}: write them as 22-6 or 21:30-06:15")
@@ -75,7 +75,7 @@ class Hours:
             raise ValueError(f"hours {text!r}: {error}") from error
 
     def __call__(self) -> bool:
-        """Look at the clock."""
+        """Check the time."""
         now = self.clock().time()
         if self.start < self.end:
             return self.start <= now < self.end
@@ -86,43 +86,32 @@ class Hours:
 
 
 @dataclass(frozen=True)
-class AllOf:
-    """While every one of some conditions holds."""
+class Combined:
+    """While all of some conditions hold, or one of them."""
 
     conditions: tuple[Condition, ...]
+    needs_all: bool
 
     def __call__(self) -> bool:
-        """Ask each, until one says no."""
-        return all(condition() for condition in self.conditions)
+        """Check the conditions in order, as far as needed."""
+        held = (condition() for condition in self.conditions)
+        return all(held) if self.needs_all else any(held)
 
     def __str__(self) -> str:
-        return " and ".join(map(describe, self.conditions)) or "always"
+        words, without_any = (" and ", "always") if self.needs_all else (" or ", "never")
+        return words.join(map(describe, self.conditions)) or without_any
 
 
-@dataclass(frozen=True)
-class AnyOf:
-    """While at least one of some conditions holds."""
-
-    conditions: tuple[Condition, ...]
-
-    def __call__(self) -> bool:
-        """Ask each, until one says yes."""
-        return any(condition() for condition in self.conditions)
-
-    def __str__(self) -> str:
-        return " or ".join(map(describe, self.conditions)) or "never"
-
-
-def all_of(*conditions: Condition) -> AllOf:
+def all_of(*conditions: Condition) -> Combined:
     """Return a condition that holds while all of these do."""
-    return AllOf(conditions)
+    return Combined(conditions, needs_all=True)
 
 
-def any_of(*conditions: Condition) -> AnyOf:
+def any_of(*conditions: Condition) -> Combined:
     """Return a condition that holds while one of these does."""
-    return AnyOf(conditions)
+    return Combined(conditions, needs_all=False)
 
 
 def describe(condition: Condition) -> str:
-    """Say what a condition waits for: a function by its name, others by how they print."""
+    """Return what a condition waits for: a function's name, or how others print."""
     return condition.__name__ if inspect.isfunction(condition) else str(condition)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -21,10 +21,12 @@ import numpy.typing as npt
 from aiohttp import web
 
 from bristle._core.files import write_atomically
-from bristle.peer.peer import Peer
 from bristle.peer.status import Status
 from bristle.peer.store import KEPT_DECISIONS
 from bristle.peer.store_files import ENDPOINT, TOKEN, TryAgainError
+
+if TYPE_CHECKING:
+    from bristle.peer.peer import Peer  # It loads the network, which a live page of a simulation does without.
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -201,7 +203,7 @@ def given_token(authorization: str) -> bytes:
 
 
 def names_this_machine(host: str, *, own: str) -> bool:
-    """Tell whether a Host header is one that nobody can point elsewhere: a number, localhost or our own name."""
+    """Return whether a Host header is one that nobody can point elsewhere: a number, localhost or our own name."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -265,7 +267,7 @@ class HttpEndpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address that it listens on."""
         host, port = self._runner.addresses[0][:2]
         return host, port
 

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bristle._core import keyed_uniforms
+from bristle._core.rng import Stream, draw
 from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
+from bristle.p2p.inbox import ReceivedHead
 from bristle.peer.step import StepState, step
 from bristle.rules import BristlePlus, Decision, Rule, stack
 
 Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool]
 
-BATCHES, MODELS = 0, 1
-STREAMS = 3
-"""An iteration has three streams of draws, as in a simulated world; a live peer uses the first two."""
-
 USUAL_LENGTH = 300
-"""A run of the paper has that many iterations. Rules that relax over a run are told so by a peer that has no end."""
+"""Length of the paper's runs: what rules that relax over a run assume for a peer without a last iteration."""
 
 
 def default_rule() -> Rule:
-    """Return the rule that a peer uses unless told otherwise."""
+    """Return the default rule of a peer."""
     return BristlePlus()
 
 
@@ -48,37 +44,14 @@ class Draws:
     seed: int
     number: int = 0
 
-    def __call__(self, stream: int, iteration: int, size: int) -> Floats:
+    def __call__(self, stream: Stream, iteration: int, size: int) -> Floats:
         """Draw `size` uniforms in [0, 1)."""
-        drawn = keyed_uniforms(self.seed, np.array([self.number]), STREAMS * iteration + stream, size)
-        uniforms: Floats = drawn[0].astype(np.float32)
+        uniforms: Floats = draw(self.seed, stream, [self.number], iteration, size)[0].astype(np.float32)
         return uniforms
 
 
-@dataclass(frozen=True, eq=False)
-class Message:
-    """A head from somebody else.
-
-    Parameters
-    ----------
-    sender : bytes
-        The key id of who signed it.
-    iteration : int
-        The sender's iteration.
-    head : array [C, D]
-        The head.
-    claims : boolean array [C], optional
-        The classes that the sender says it trains and tests itself.
-    """
-
-    sender: bytes
-    iteration: int
-    head: npt.NDArray[Any]
-    claims: Booleans | None = None
-
-
 class Learner:
-    """What one peer knows and how it learns. `iterate` is one iteration; nothing else changes the head.
+    """The samples, rule and state of one peer. `iterate` is one iteration; nothing else changes the head.
 
     Parameters
     ----------
@@ -127,7 +100,7 @@ class Learner:
         claimed: Booleans = self.samples.trained & self.samples.familiar
         return claimed
 
-    def iterate(self, messages: Sequence[Message], *, total: int | None = None) -> Decision:
+    def iterate(self, messages: Sequence[ReceivedHead], *, total: int | None = None) -> Decision:
         """Integrate what was received, train one mini-batch, and return what was decided about every message.
 
         A rule that tests received heads keeps the own one until there is a class to test; training goes on meanwhile.
@@ -141,8 +114,8 @@ class Learner:
             received,
             rule=self.rule,
             samples=Samples(training.features, training.labels),
-            batch_draws=self.draws(BATCHES, iteration, len(training.labels)),
-            model_draws=self.draws(MODELS, iteration, len(messages)) if self.rule.stochastic else None,
+            batch_draws=self.draws(Stream.BATCHES, iteration, len(training.labels)),
+            model_draws=self.draws(Stream.MODELS, iteration, len(messages)) if self.rule.stochastic else None,
             mask=mask,
             evaluation=self.samples.evaluation,
             claims=self._claims_of(messages),
@@ -154,7 +127,7 @@ class Learner:
         self.iteration = iteration
         return decision.with_refusals(refusals)
 
-    def _claims_of(self, messages: Sequence[Message]) -> Booleans:
+    def _claims_of(self, messages: Sequence[ReceivedHead]) -> Booleans:
         nothing = np.zeros(self.samples.classes, dtype=np.bool)
         claims = [nothing if message.claims is None else message.claims for message in messages]
         return np.stack(claims) if claims else np.zeros((0, self.samples.classes), dtype=np.bool)

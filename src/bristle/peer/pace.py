@@ -1,4 +1,4 @@
-"""When a peer works, and how many bytes it has sent and may still send."""
+"""Scheduling of a peer's iterations, and accounting of its traffic."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ _ALWAYS = Always()
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """When to train and to send, and the caps on both.
+    """When a peer trains and sends, and caps on both.
 
     Parameters
     ----------
     interval : float
-        Seconds from the start of an iteration to that of the next, at least.
+        Minimum seconds from the start of an iteration to the start of the next.
     train_when : callable
-        While it says no, the peer rests: it neither integrates nor trains, but stays in touch with the others and
-        keeps the newest head of each.
+        While it returns False, the peer neither integrates nor trains; it stays connected and keeps the newest head of
+        each neighbour.
     send_when : callable
-        While it says no, the peer goes on learning and shares nothing.
+        While it returns False, the peer learns, but shares nothing.
     bytes_per_hour, bytes_per_day : int, optional
-        The most that may be sent: a head that would exceed it is not shared. Acknowledgements of what others send
-        are counted, but never held back.
+        Caps on sent bytes: a head that would exceed one is not shared. Acknowledgements count, but are never held back.
     cpu_share : float, optional
-        How much of one processor this process may use; 1 is all of it.
+        Fraction of one processor that this process may use.
     check_every : float
-        Seconds after which a condition that said no is asked again.
+        Seconds between checks of a condition that returned False.
     """
 
     interval: float = 1.0
@@ -53,7 +52,7 @@ class Pace:
             raise ValueError(f"interval={self.interval}: give 0 or more seconds")
         if not 0 < self.check_every < float("inf"):
             raise ValueError(f"check_every={self.check_every}: give a number of seconds above 0")
-        # They check what they are made of.
+        # Their constructors check the values.
         ByteBudget(per_hour=self.bytes_per_hour, per_day=self.bytes_per_day)
         if self.cpu_share is not None:
             CpuShare(self.cpu_share)
@@ -65,7 +64,7 @@ class Rhythm:
     Parameters
     ----------
     pace : Pace
-        What to keep to.
+        The schedule.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -77,18 +76,18 @@ class Rhythm:
 
     @property
     def waiting(self) -> str | None:
-        """What the peer waits for, as the end of a sentence about it."""
+        """Why the peer is held back, as the end of a sentence that begins with "it"; None if it is not."""
         return self.trouble or self.held_back
 
     def hold(self, trouble: str) -> None:
-        """Let the next iteration be tried only after a while. The log is told once of each trouble."""
+        """Delay the next iteration because of a problem, which is logged once."""
         if trouble != self.trouble:
             LOG.warning("held back", extra={"details": {"why": trouble}})
         self.trouble = trouble
         self._not_before = time.monotonic() + self.pace.check_every
 
     async def next_turn(self, sent: Callable[[], Awaitable[None]], stopping: asyncio.Event) -> bool:
-        """Wait until the last head has left, the interval has passed and the condition holds; False: stop instead."""
+        """Wait until the last head was sent, the interval has passed and the condition holds; return False to stop."""
         await _unless(stopping, sent())
         while not stopping.is_set():
             due = max(self._began + self.pace.interval, self._not_before)
@@ -119,14 +118,14 @@ async def _unless(stopping: asyncio.Event, awaitable: Awaitable[None]) -> None:
 
 
 class Traffic:
-    """Counters across restarts, and the byte budget.
+    """Traffic counters across restarts, and the byte caps.
 
     Parameters
     ----------
     overlay : Overlay
-        What counts since this start.
+        Counts since this start.
     store : PeerStore
-        What was counted before.
+        Has the counts of earlier runs.
     pace : Pace
         Conditions and caps.
     """
@@ -138,7 +137,7 @@ class Traffic:
         self.budget = ByteBudget(per_hour=pace.bytes_per_hour, per_day=pace.bytes_per_day, spending=store.spending())
 
     def totals(self) -> dict[str, int]:
-        """Return all counters since the peer first ran; what was refused as ``refused.KIND``."""
+        """Return all counters since the peer first ran; refusals are named ``refused.REASON``."""
         self._account()
         counters = self._overlay.counters
         now = {
@@ -153,7 +152,7 @@ class Traffic:
         return {name: self._before.get(name, 0) + now.get(name, 0) for name in {**self._before, **now}}
 
     def held_back(self, shape: tuple[int, int], encoding: Encoding) -> str | None:
-        """Say why a head may not be shared now; None where it may."""
+        """Return why a head may not be shared now; None if it may."""
         if not self._pace.send_when():
             return f"sends only {describe(self._pace.send_when)}"
         self._account()
@@ -166,7 +165,7 @@ class Traffic:
         return None
 
     def keep(self) -> None:
-        """Write the counters down, if there is room: a peer that stops has nothing else left to keep."""
+        """Save the counters, if there is room on the disk."""
         try:
             self._store.keep(counters=self.totals(), spending=self.budget.spending)
         except TryAgainError as error:

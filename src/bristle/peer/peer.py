@@ -16,78 +16,77 @@ from bristle.backbones.backbone import Backbone, bundled
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
-from bristle.peer.learner import Message, default_rule, exchanging_heads
+from bristle.peer.learner import default_rule, exchanging_heads
 from bristle.peer.pace import Pace, Rhythm, Traffic
 from bristle.peer.record import LOG, Iteration, Turn, log_turn
-from bristle.peer.sharing import Sharing
 from bristle.peer.state import (
     WORKER,
     Floats,
     Integers,
     PeerState,
-    Publication,
     checked_classes,
     checked_test,
     status_of,
 )
 from bristle.peer.status import Status
+from bristle.peer.step import Sharing
 from bristle.peer.store_files import ENDPOINT, IDENTITY, STORE, FolderLock, TryAgainError, make_private
 from bristle.rules import Decision, Rule
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
+from bristle.wire.messages import Address
 from bristle.wire.sizes import Encoding
 
-Address = tuple[str, int]
 FAREWELL = 2.0
-"""Seconds that the last head has to leave when the peer stops."""
+"""Seconds to wait for the last head to be sent when the peer stops."""
 
 _DEFAULT_PACE, _DEFAULT_TRAINING, _DEFAULT_LIMITS = Pace(), TrainingSettings(), Limits()
 
 
 class Peer:
-    """A peer of a group: learns from samples of its own and from heads that others share, and shares its own.
+    """A peer of a group: learns from its own samples and from heads that others share, and shares its own head.
 
-    Used as ``async with Peer(...) as peer: await peer.run()``. Everything that it must not lose is in its folder,
-    from which the next start goes on. `add`, `predict` and `probabilities` may be called from any thread.
+    Use it as ``async with Peer(...) as peer: await peer.run()``. Its state is kept in its folder, from which the next
+    start continues. `add`, `predict` and `probabilities` may be called from any thread.
 
     Parameters
     ----------
     application : str
-        What the group learns; together with backbone and classes it tells groups apart.
+        Name of the application; with backbone and classes it identifies the group.
     classes : sequence of str
-        Names of all classes of the group, in an order that all its peers share. A peer need not hold all of them.
+        Names of all classes of the group, in the same order for all peers. A peer need not hold all of them.
     folder : path
-        Where identity and state are kept; one folder a peer.
+        Folder for identity and state; one per peer.
     backbone : Backbone, optional
-        What makes features of raw inputs; the bundled one unless given.
+        Extracts features from raw inputs; the bundled one by default.
     listen : (str, int)
-        Where to receive, port 0 for any that is free. Others can reach only what is not loopback.
+        Address to listen on; port 0 for any free one. Loopback addresses are reachable from this machine only.
     known : iterable of (str, int)
-        Addresses of peers to begin with; one is enough to find the others.
+        Addresses of peers to contact first; one is enough to find the others.
     beacon : int, optional
-        A port on which to look for peers of the group in the local network.
+        UDP port for discovery in the local network.
     secret : bytes, optional; members : iterable of bytes, optional
-        Close the group: to those who have the same secret, and to those whose key ids these are.
+        Close the group: to peers with the same secret, and to these key ids.
     rule : Rule, optional
-        What to make of received heads.
+        Aggregates received heads; `BristlePlus` by default.
     pace : Pace
-        When to work, how often, and caps.
+        When and how often to work, and caps.
     training : TrainingSettings
         Optimiser and mini-batch.
     kappa : int
-        How many samples of a class are held out to test what is received, and at most half of them.
+        Samples held out per class to test received heads: up to this many, and at most half.
     encoding, compress
-        How heads are sent: ``"float32"``, ``"float16"`` or ``"int8"``; compressed or not.
+        Encoding of sent heads, ``"float32"``, ``"float16"`` or ``"int8"``, and whether to compress them.
     share_clip, share_noise : float
-        So that shared heads reveal less: cut their rows to a length, add Gaussian noise (`Sharing` says how).
+        Norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it reveals less; see `Sharing`.
     limits : Limits
         Bounds on neighbours, memory and rates.
     seed : int, optional
-        Of every random draw; from the identity unless given.
+        Seed of all random draws; derived from the identity by default.
     test : (array, array), optional; test_every : int
-        Features [n, D] and labels [n] to measure the accuracy on, and after how many iterations.
+        Features [n, D] and labels [n] of a test set, and the number of iterations between measurements.
     on_iteration : callable, optional
-        Is called with a `Turn` after every iteration, in the event loop.
+        Called with a `Turn` after every iteration, in the event loop.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Peer:
         self.classes = checked_classes(classes)
         self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
         self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
-        self._publication = Publication(Sharing(clip=share_clip, noise=share_noise), encoding, compress)
+        self._sharing, self._encoding, self._compress = Sharing(clip=share_clip, noise=share_noise), encoding, compress
         self._rule = exchanging_heads(rule or default_rule())
         self._training, self._kappa, self._seed = training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
@@ -135,13 +134,14 @@ class Peer:
         )
         self._rhythm = Rhythm(pace)
         self._runs: set[asyncio.Event] = set()
+        self._alone = False
         self._work: asyncio.Future[tuple[Iteration, Decision]] | None = None
         self._state: PeerState | None = None
         self._overlay: Overlay | None = None
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Open the folder, go on from what is in it, and join the network."""
+        """Load the state from the folder, and join the network."""
         async with AsyncExitStack() as exits:
             make_private(self.folder)
             lock = FolderLock(self.folder)
@@ -186,14 +186,14 @@ class Peer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the last head leave, then the network; keep everything."""
+        """Send the last head, leave the network, and save everything."""
         self.stop()
         if kind is None:
             try:
                 async with asyncio.timeout(FAREWELL):
                     await self._network.sent()
             except TimeoutError:
-                LOG.info("the last head did not leave in time")
+                LOG.info("the last head was not sent in time")
         await self._exits.aclose()
         self._overlay = None
         LOG.info("stopped", extra={"details": {"iteration": self.iteration}})
@@ -204,7 +204,7 @@ class Peer:
             stopping.set()
 
     def add(self, x: npt.ArrayLike, y: npt.ArrayLike, *, features: bool = False) -> int:
-        """Add labelled samples; they are on the disk when this returns. Return how many were not there yet.
+        """Add labelled samples, durably; return how many of them were new.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Peer:
         return most_likely
 
     def probabilities(self, x: npt.ArrayLike, *, features: bool = False) -> Floats:
-        """Return how likely each class is for each input [n, C]."""
+        """Return the probability of each class for each input [n, C]."""
         return self._open_state.probabilities(self._open_state.features_of(x, features=features))
 
     def run(self, iterations: int | None = None) -> Coroutine[Any, Any, None]:
@@ -246,7 +246,7 @@ class Peer:
 
     @property
     def iteration(self) -> int:
-        """How many iterations were done, since the peer first ran."""
+        """Number of iterations since the peer first ran."""
         return self._open_state.iteration
 
     @property
@@ -266,24 +266,23 @@ class Peer:
 
     @property
     def address(self) -> Address:
-        """Where it listens; what others are to know."""
+        """The address that it listens on, for other peers to contact."""
         return self._network.address
 
     def decisions(self, last: int = 20) -> list[Iteration]:
-        """Return what was decided last, oldest first."""
+        """Return the latest records of iterations, oldest first."""
         return self._open_state.store.decisions(last)
 
     def status(self) -> Status:
-        """Return what can be told about the peer now."""
+        """Return the current status."""
         return status_of(self._network, self._open_state, self._traffic, waiting=self._rhythm.waiting)
 
     async def _turn(self, network: Overlay, state: PeerState, goal: int | None) -> None:
         taken = network.take()
-        messages = [Message(one.sender, one.iteration, one.head, one.claims) for one in taken]
         measured = self._test if (self.iteration + 1) % self._test_every == 0 or self.iteration + 1 == goal else None
         work = partial(
             state.iterate,
-            messages,
+            taken,
             total=goal,
             test=measured,
             counters=self._traffic.totals(),
@@ -296,13 +295,27 @@ class Peer:
         except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
             self._rhythm.hold(f"cannot keep what it learns: {error}")
             return
-        held_back = self._traffic.held_back(self._group.shape, self._publication.encoding)
+        held_back = self._traffic.held_back(self._group.shape, self._encoding)
         if held_back is None:
-            self._publication.publish(network, state, iteration=record.iteration)
+            network.share(
+                self._sharing.of_live_head(state.learner.head),
+                iteration=record.iteration,
+                claims=state.learner.claims,
+                encoding=self._encoding,
+                compress=self._compress,
+            )
         self._rhythm.trouble, self._rhythm.held_back = None, held_back
+        self._log_if_alone(state)
         log_turn(record, held_back)
         if self.on_iteration is not None:
             self.on_iteration(Turn(record, decision, tuple(one.sender for one in taken), held_back is None))
+
+    def _log_if_alone(self, state: PeerState) -> None:
+        """Warn when the rule can test nothing that is received; once, until it can."""
+        alone = state.learns_alone()
+        if alone is not None and not self._alone:
+            LOG.warning("learns alone", extra={"details": {"why": alone}})
+        self._alone = alone is not None
 
     async def _finish(self) -> None:
         if self._work is not None:

@@ -1,4 +1,4 @@
-"""What a running peer knows on its own side of the network: samples, head and store, for any thread to use."""
+"""State of a running peer: samples, head and store, for use from any thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +18,29 @@ from bristle.backbones.features import extract
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.optimiser import TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
+from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.overlay import Overlay
-from bristle.peer.learner import Draws, Learner, Message
+from bristle.peer.learner import Draws, Learner
 from bristle.peer.pace import Traffic
 from bristle.peer.record import Iteration, heard_of
-from bristle.peer.sharing import Sharing
 from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import StoreError
-from bristle.rules import Decision, Rule
+from bristle.rules import Decision, Rule, learns_alone
 from bristle.wire.group import Group
-from bristle.wire.sizes import Encoding
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 WORKER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bristle")
-"""Does the iterations beside the event loop, so that the network waits neither for them nor for the disk.
+"""Runs iterations outside the event loop, so that the network waits neither for them nor for the disk.
 
-One thread for all peers of a process: several would only take the interpreter from each other.
+One thread for all peers of a process: several would only compete for the interpreter.
 """
 
 
 class PeerState:
-    """A learner, its samples and its store, kept in step with each other under one lock.
+    """A learner, its samples and its store, kept consistent under one lock.
 
     Parameters
     ----------
@@ -93,7 +91,7 @@ class PeerState:
             iteration=saved.iteration if saved else 0,
         )
         self.iteration = self.learner.iteration
-        """The last iteration that is in the store; others are told of no later one."""
+        """The last saved iteration; no later one is ever shared."""
 
     def features_of(self, x: npt.ArrayLike, *, features: bool) -> Floats:
         """Return features [n, D] of raw inputs, or of features once they are checked."""
@@ -125,9 +123,9 @@ class PeerState:
         return given.astype(np.int64)
 
     def add(self, features: Floats, labels: Integers) -> int:
-        """Add samples that are not there yet, to memory and to the disk; return how many those were.
+        """Add new samples to memory and disk; return how many there were.
 
-        One that is there already might be held out: training on it would spoil what it tests.
+        Duplicates are skipped: one might be held out, and training on it would spoil the test.
         """
         if labels.shape != features.shape[:1]:
             raise ValueError(f"{len(features)} samples came with labels of shape {list(labels.shape)}: give one each")
@@ -149,7 +147,7 @@ class PeerState:
                     Samples(tested.features[held_out:], tested.labels[held_out:]),
                 )
             except StoreError:
-                # What is not on the disk was not added; who tries again must not be told that it is there.
+                # Not on the disk means not added: another try must not find it as a duplicate.
                 self.learner.samples = SampleStore.restore(
                     Samples(added.features[:train], added.labels[:train]),
                     Samples(tested.features[:held_out], tested.labels[:held_out]),
@@ -162,16 +160,16 @@ class PeerState:
 
     def iterate(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ReceivedHead],
         *,
         total: int | None,
         test: tuple[Floats, Integers] | None,
         counters: Mapping[str, int],
         spending: Mapping[int, int],
     ) -> tuple[Iteration, Decision]:
-        """Do one iteration and keep it; measure the accuracy on `test` where it is given.
+        """Run one iteration and save it; measure the accuracy on `test` if given.
 
-        One that cannot be kept has not happened: the next one starts from the same state.
+        If it cannot be saved, it is undone: the next one starts from the same state.
         """
         began = time.perf_counter()
         with self._lock:
@@ -198,15 +196,20 @@ class PeerState:
             self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
         return record, decision
 
+    def learns_alone(self) -> str | None:
+        """Return why the rule can test no received head, as a sentence; None if it can."""
+        counts = np.bincount(self.learner.samples.evaluation.labels, minlength=len(self.group.classes))
+        return learns_alone(self.learner.rule, counts)
+
     def probabilities(self, features: Floats) -> Floats:
-        """Return softmax(W x): how likely each class is [n, C]."""
+        """Return softmax(W x), the probability of each class [n, C]."""
         outputs = features @ self.learner.head.T
         outputs = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
         shares: Floats = outputs / outputs.sum(axis=1, keepdims=True)
         return shares
 
     def class_counts(self) -> tuple[ClassCount, ...]:
-        """Return how many samples of each class there are."""
+        """Return the number of samples of each class."""
         with self._lock:
             parts: list[Any] = [self.learner.samples.training.labels, self.learner.samples.evaluation.labels]
         training, held_out = (np.bincount(labels, minlength=len(self.group.classes)) for labels in parts)
@@ -216,20 +219,20 @@ class PeerState:
         )
 
     def close(self) -> None:
-        """Close the store, once nobody works with it."""
+        """Close the store when no other thread uses it."""
         with self._lock:
             self.store.close()
 
 
 def checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the classes, if they tell them apart."""
+    """Return the names of the classes; raise ValueError unless they are distinct."""
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise ValueError(f"classes {tuple(classes)}: give at least two different names, the same for all peers")
     return tuple(classes)
 
 
 def checked_test(features: npt.ArrayLike, labels: npt.ArrayLike, *, depth: int, every: int) -> tuple[Floats, Integers]:
-    """Return a test set as arrays, if it is one: features [n, depth] and labels [n]."""
+    """Return a test set as arrays, features [n, depth] and labels [n]; raise ValueError if it is malformed."""
     if every < 1:
         raise ValueError(f"test_every={every}: give at least 1 iteration")
     values, numbers = np.asarray(features, dtype=np.float32), np.asarray(labels, dtype=np.int64)
@@ -242,7 +245,7 @@ def checked_test(features: npt.ArrayLike, labels: npt.ArrayLike, *, depth: int, 
 
 
 def _digests(features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes]:
-    """Return what tells samples apart, one each."""
+    """Return one digest per sample."""
     rows = np.ascontiguousarray(features, dtype="<f4")
     return [
         hashlib.blake2b(int(label).to_bytes(8, "little", signed=True) + row.tobytes(), digest_size=16).digest()
@@ -251,7 +254,7 @@ def _digests(features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes
 
 
 def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: str | None) -> Status:
-    """Gather the status of a peer that runs."""
+    """Return the status of a running peer."""
     return Status(
         running=True,
         key_id=state.identity,
@@ -274,22 +277,3 @@ def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: 
         ),
         waiting=waiting,
     )
-
-
-@dataclass(frozen=True)
-class Publication:
-    """How heads are shared: what of them, how numbers are written, and whether compressed."""
-
-    sharing: Sharing
-    encoding: Encoding
-    compress: bool
-
-    def publish(self, network: Overlay, state: PeerState, *, iteration: int) -> None:
-        """Share the head as it is after an iteration."""
-        network.share(
-            self.sharing.of_live_head(state.learner.head),
-            iteration=iteration,
-            claims=state.learner.claims,
-            encoding=self.encoding,
-            compress=self.compress,
-        )

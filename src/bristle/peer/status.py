@@ -16,15 +16,15 @@ from bristle.peer.store_files import STORE, StoreError, check_version
 from bristle.wire.group import Group
 
 RECENT = 50
-"""How many iterations back one looks for the last that heard somebody, or measured the accuracy."""
+"""Number of latest iterations searched for received heads and a measured accuracy."""
 
 LEAST_ROOM = 2**18
-"""Bytes on the disk below which an iteration may find no room: its state and SQLite's log of it."""
+"""Free bytes on the disk below which an iteration may not be saved: its state, and SQLite's log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourStatus:
-    """Another peer of the group: its key id, where it listens, and how many seconds ago it was last heard."""
+    """A neighbour: its key id, its address, and the seconds since its last message."""
 
     key_id: str
     address: str
@@ -33,7 +33,7 @@ class NeighbourStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCount:
-    """How many samples of a class a peer holds."""
+    """Number of samples of a class."""
 
     name: str
     training: int
@@ -42,34 +42,34 @@ class ClassCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What a peer is and has done.
+    """Status of a peer.
 
     Parameters
     ----------
     running : bool
         Whether a process runs it now.
     key_id, application : str
-        Who it is, and which group it belongs to.
+        Its key id, and the application of its group.
     iteration : int
-        How many iterations it has done.
+        Number of iterations done.
     samples : tuple of ClassCount
-        What it holds of each class.
+        Samples of each class.
     counters : mapping of str to int
-        Bytes, heads, retransmissions, and what was refused (``refused.KIND``), since the peer first ran.
+        Bytes, heads, retransmissions and refusals (``refused.REASON``) since the peer first ran.
     bytes_last_day : int
-        Bytes sent in the last day.
+        Bytes sent in the last 24 hours.
     last : Iteration, optional
         Its last iteration.
     decided : Iteration, optional
-        The last one in which it had heard somebody.
+        Its last iteration with received heads.
     accuracy : float, optional
-        The latest that was measured.
+        The latest measured accuracy.
     address : str, optional
-        Where it listens.
+        The address that it listens on.
     neighbours : tuple of NeighbourStatus
-        Whom it knows now.
+        Its current neighbours.
     waiting : str, optional
-        What it waits for before it goes on.
+        Why it is held back, as the end of a sentence that begins with "it".
     """
 
     running: bool
@@ -88,14 +88,14 @@ class Status:
 
     @property
     def refused(self) -> dict[str, int]:
-        """How many messages were refused, for each kind of which there were any."""
+        """Number of refusals by reason."""
         start = "refused."
         return {
             name.removeprefix(start): count for name, count in self.counters.items() if count and name.startswith(start)
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the status as it is written to JSON."""
         return asdict(self)
 
     @classmethod
@@ -119,7 +119,7 @@ def _iteration(fields: dict[str, Any] | None) -> Iteration | None:
 
 
 def read_status(folder: Path, *, running: bool) -> Status:
-    """Read the status of a peer from its store, without changing anything, while it runs or after."""
+    """Read the status of a peer from its store, running or not, without changing anything."""
     path = folder / STORE
     if not path.is_file():
         raise FileNotFoundError(f"there is no peer in {folder}: name the folder that `bristle peer --folder` was given")

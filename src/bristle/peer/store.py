@@ -1,4 +1,4 @@
-"""What a peer must not lose: head, optimiser, iteration, samples, decisions and counters, in one SQLite file.
+"""The persistent state of a peer: head, optimiser, iteration, samples, decisions and counters, in one SQLite file.
 
 Every change is one transaction in a write-ahead log. A process that is killed at any moment leaves the state after
 its last whole iteration; the next one to open the file finds that and nothing else. Samples are on the disk when
@@ -137,7 +137,7 @@ class PeerStore:
             )
 
     def _check_log(self, log: Log | None) -> None:
-        """Say so if something that was kept in the log can no longer be read; what could be read is whole."""
+        """Raise an error if part of the log can no longer be read; what could be read is intact."""
         if not is_cut_short(log, self._connection):
             return
         tables = self._connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'state'").fetchone()[0]

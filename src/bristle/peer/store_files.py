@@ -18,7 +18,7 @@ LOCK = "running.lock"
 IDENTITY = "identity.key"
 TOKEN = "http.token"
 ENDPOINT = "http.json"
-"""Says where a running peer listens for HTTP."""
+"""Holds the HTTP address of a running peer."""
 
 
 class StoreError(ValueError):
@@ -34,7 +34,7 @@ class AlreadyRunningError(StoreError):
 
 
 class FolderLock:
-    """The right to run a peer in a folder: one process at a time has it, and a killed one gives it up.
+    """An exclusive lock on a peer's folder, released when its process ends, however that happens.
 
     It is an exclusive transaction on an empty SQLite file: every system that runs SQLite has such a lock, and it
     goes with the process, however that ends.
@@ -59,12 +59,12 @@ class FolderLock:
             ) from error
 
     def release(self) -> None:
-        """Let another process have the folder."""
+        """Release the lock."""
         self._connection.close()
 
 
 def is_running(folder: Path) -> bool:
-    """Tell whether some process runs a peer in this folder."""
+    """Return whether a peer is running in this folder."""
     if not (folder / LOCK).exists():
         return False
     try:
@@ -77,12 +77,12 @@ def is_running(folder: Path) -> bool:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that only its owner can look into; one that is there already stays as it is."""
+    """Create a folder readable by its owner only; an existing one is left as it is."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def free_name(path: Path) -> Path:
-    """Return a name for what is put aside that nothing has yet."""
+    """Return an unused name for a file to be put aside."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -185,7 +185,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Log:
-    """What a log's headers say, before SQLite opens it.
+    """The headers of a write-ahead log, read before SQLite opens it.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def look_at_log(store: Path) -> Log | None:
 
 
 def is_cut_short(log: Log | None, database: sqlite3.Connection) -> bool:
-    """Tell whether transactions that are in a log were not among what SQLite could read of it."""
+    """Return whether transactions that are in a log were not among what SQLite could read of it."""
     if log is None:
         return False
     if not log.headed:

@@ -1,4 +1,4 @@
-"""Results to look at: figures as a paper has them, and one HTML file that needs nothing else.
+"""Reports of results: figures as in a paper, and one self-contained HTML file.
 
 `write(report, folder)` takes plain values; `report_of(rows)` makes them from the rows of any run.
 """

@@ -306,7 +306,7 @@ def _legend_columns(labels: list[str], width: float) -> int:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Find room for all labels, once: otherwise every file that is saved does it anew, and that takes long."""
+    """Lay out all labels once: otherwise every file that is saved does it again, which is slow."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

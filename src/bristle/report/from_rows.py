@@ -94,7 +94,7 @@ SETTING = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSetting:
     """What a panel was measured in, in the order of SETTING; None where the rows do not say."""
 
     values: tuple[Any, ...]
@@ -128,12 +128,12 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
         When there is no row, a row lacks a column, or two rows measure the same thing differently.
 
     """
-    figures: dict[str, dict[Setting, dict[str, Runs]]] = {}
+    figures: dict[str, dict[RunSetting, dict[str, Runs]]] = {}
     checked = list(rows)
     for row in checked:
         check_row(row)
     for row in told_apart(checked, alike=SETTING):
-        setting = Setting(tuple(row.get(column) for column in SETTING))
+        setting = RunSetting(tuple(row.get(column) for column in SETTING))
         runs = figures.setdefault(str(row.get("figure") or "results"), {}).setdefault(setting, {})
         seen = runs.setdefault(row["rule"], {}).setdefault(int(row.get("seed") or 0), {})
         before = seen.setdefault(row["iteration"], row)
@@ -176,7 +176,7 @@ def check_row(row: Row) -> None:
     check_settings(row)
 
 
-def _section(name: str, figure: str, settings: dict[Setting, dict[str, Runs]]) -> Section:
+def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]) -> Section:
     columns = list(SETTING)
     varying = [
         column for place, column in enumerate(columns) if len({setting.values[place] for setting in settings}) > 1
@@ -246,7 +246,7 @@ def _uneven(run: Runs) -> bool:
     return len({frozenset(rows) for rows in run.values()}) > 1
 
 
-def _details(settings: dict[Setting, dict[str, Runs]], titles: dict[Setting, str]) -> tuple[Table, ...]:
+def _details(settings: dict[RunSetting, dict[str, Runs]], titles: dict[RunSetting, str]) -> tuple[Table, ...]:
     """Return what else is known of the ends: the worst peer, traffic, and whom the rule listened to."""
     heads = {
         "accuracy_mean": "Accuracy",
@@ -311,7 +311,7 @@ def _learned_alone(rule: str, title: str, run: Runs) -> Finding:
     )
 
 
-def _summary(figures: dict[str, dict[Setting, dict[str, Runs]]], sections: Sequence[Section], seeds: int) -> str:
+def _summary(figures: dict[str, dict[RunSetting, dict[str, Runs]]], sections: Sequence[Section], seeds: int) -> str:
     settings = [runs for figure in figures.values() for runs in figure.values()]
     rules = {rule for runs in settings for rule in runs}
     runs = sum(len(run) for setting in settings for run in setting.values())

@@ -1,4 +1,4 @@
-"""The page itself: one HTML text with style, script and, after the fact, data in it. It asks nobody else."""
+"""The page of a run: one self-contained HTML text with style, script and, for recorded runs, data."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.report.from_rows import SETTING, Setting, check_row, told_apart
+from bristle.report.from_rows import SETTING, RunSetting, check_row, told_apart
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot, read_snapshot, room_for
 from bristle.report.style import REFERENCES
 from bristle.rules.decision import Reason
@@ -25,12 +25,12 @@ def recorded_runs(rows: Iterable[Row]) -> list[Snapshot]:
     A row may hold a `snapshot`, as `simulate --decisions` and `demo` write it in the last; of other runs there is the
     accuracy alone. Local-only and the oracle are no runs of their own where there are others: they are drawn beside.
     """
-    runs: dict[tuple[str, Setting, str, int], list[Row]] = {}
+    runs: dict[tuple[str, RunSetting, str, int], list[Row]] = {}
     checked = list(rows)
     for row in checked:
         check_row(row)
     for row in told_apart(checked, alike=SETTING):
-        setting = Setting(tuple(row.get(column) for column in SETTING))
+        setting = RunSetting(tuple(row.get(column) for column in SETTING))
         key = (str(row.get("figure") or "results"), setting, row["rule"], int(row.get("seed") or 0))
         runs.setdefault(key, []).append(row)
     if not runs:
@@ -42,7 +42,7 @@ def recorded_runs(rows: Iterable[Row]) -> list[Snapshot]:
 
 
 def _run(
-    key: tuple[str, Setting, str, int], rows: list[Row], beside: Mapping[tuple[str, Setting, str, int], list[Row]]
+    key: tuple[str, RunSetting, str, int], rows: list[Row], beside: Mapping[tuple[str, RunSetting, str, int], list[Row]]
 ) -> Snapshot:
     figure, setting, rule, seed = key
     rows = sorted(rows, key=lambda row: row["iteration"])
@@ -82,7 +82,7 @@ CODES = {reason.name.lower().replace("_", "-"): int(reason) for reason in Reason
 
 
 def is_peer_record(row: Mapping[str, Any]) -> bool:
-    """Tell whether a row is an iteration of a peer, not a measurement of a world."""
+    """Return whether a row is an iteration of a live peer, not a measurement of a world."""
     return "rule" not in row and "heard" in row and "iteration" in row
 
 
@@ -94,9 +94,9 @@ def check_peer_record(row: Mapping[str, Any]) -> None:
         for one in row["heard"]:
             sound = sound and one["reason"] in CODES and isinstance(one["sender"], str) and 0 <= one["share"] <= 1
     except (KeyError, TypeError) as error:
-        raise ValueError(f"an iteration of a peer cannot be read: {type(error).__name__} {error}") from error
+        raise ValueError(f"a row of a peer cannot be read: {type(error).__name__} {error}") from error
     if not sound:
-        raise ValueError("an iteration of a peer holds a number or a reason that is none")
+        raise ValueError("a row of a peer holds an invalid number or reason")
 
 
 def rows_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class MemberKind(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where a run is."""
+    """State of a run."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -45,7 +45,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One who takes part; None stands for what is not known.
+    """A participant; None stands for what is not known.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judgement:
-    """What one receiver made of the heads that it heard last.
+    """What one receiver decided about the heads that it received last.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Snapshot:
     classes_left_out: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; weights as 16-bit integers in base64. Of very many classes the first are told."""
+        """Return a JSON object; weights as 16-bit integers in base64. Of very many classes the first are listed."""
         classes = self.classes[:MOST_CLASSES]
         return {
             "title": self.title,

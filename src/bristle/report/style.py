@@ -1,4 +1,4 @@
-"""How a rule looks: the same colour and marker in every figure, told apart without colour as well.
+"""Styles of rules: the same colour and marker in every figure, distinguishable without colour.
 
 Every colour has a contrast of at least 3 to 1 with the page, in the light scheme and in the dark one.
 """
@@ -20,7 +20,7 @@ AUTHORS, REFERENCE = 1000, 2000  # ranks: all of these stand behind the rules
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """The looks of a line. The smaller `rank`, the further in front it stands."""
+    """The style of a line. The smaller `rank`, the further in front it stands."""
 
     colour: str
     dark: str
@@ -63,14 +63,14 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Styles:
-    """The looks of all lines of a report."""
+    """The styles of all lines of a report."""
 
     own: dict[str, Style]
     references: dict[str, Style]
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Styles:
-        """Deal out looks: the fixed ones by name, spare ones to other labels in alphabetical order."""
+        """Assign styles: fixed ones by name, spare ones to other labels in alphabetical order."""
         names: dict[bool, set[str]] = {True: set(), False: set()}
         for line in lines:
             names[line.kind is Kind.REFERENCE].add(rule_of(line))

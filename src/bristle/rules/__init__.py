@@ -1,9 +1,10 @@
-"""What to make of received heads: rules that answer with decisions.
+"""Aggregation rules: what a peer makes of the heads that it receives.
 
 Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
 """
 
 from bristle._core import Array, namespace
+from bristle._core.registry import Registry
 from bristle.rules.averaging import Balance, FedAvg, Local, NearestNeighbourAveraging
 from bristle.rules.base import Rule, Verdict, combination, kept_or, stay
 from bristle.rules.bristle import Bristle, Integrator, Prioritiser
@@ -16,7 +17,6 @@ from bristle.rules.evidence import Evidence, EvidenceDecision, Statement
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.inbox import Inbox
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
-from bristle.rules.registry import create, create_step, names, steps
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
 from bristle.rules.tested import FLTrust, Mozi, learns_alone
 
@@ -70,3 +70,64 @@ __all__ = [
     "stay",
     "steps",
 ]
+
+_RULES: dict[str, type[Rule]] = {
+    "local": Local,
+    "fedavg": FedAvg,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "mean-around-median": MeanAroundMedian,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "bulyan": Bulyan,
+    "geometric-median": GeometricMedian,
+    "centered-clipping": CenteredClipping,
+    "self-centered-clipping": SelfCenteredClipping,
+    "nearest-neighbour-averaging": NearestNeighbourAveraging,
+    "balance": Balance,
+    "mozi": Mozi,
+    "fltrust": FLTrust,
+    "bristle": Bristle,
+    "bristle-plus": BristlePlus,
+    "evidence": Evidence,
+}
+
+_STEPS: dict[str, type[Step]] = {
+    "nearest-neighbour-mixing": NearestNeighbourMixing,
+    "bucketing": Bucketing,
+    "clipping": Clipping,
+}
+
+# Packages announce steps in the same group: each is tried as what it is asked for.
+RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules")
+STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.rules")
+
+
+def names(*, shares: str | None = None) -> tuple[str, ...]:
+    """Return the names of all rules: Bristle's own, then those of installed packages.
+
+    With `shares="heads"` or `"evidence"` only those whose peers exchange that.
+    """
+    return tuple(name for name in RULES.names() if shares in (None, "evidence" if name == "evidence" else "heads"))
+
+
+def steps() -> tuple[str, ...]:
+    """Return the names of Bristle's own steps, which can stand before a rule in a `chain`."""
+    return tuple(STEPS)
+
+
+def create(name: str, **options: object) -> Rule:
+    """Make a rule by name: `create("krum", f=4)`; `module:name` and rules of installed packages work as well."""
+    if name in STEPS:
+        raise ValueError(
+            f"{name!r} is a step, not a rule: put it before one, e.g. rule.before = [{name!r}] and rule.name = 'krum', "
+            f"or rules.chain(rules.create_step({name!r}), rules.create('krum'))"
+        )
+    return RULES.create(name, options, keys=("before",))
+
+
+def create_step(name: str, **options: object) -> Step:
+    """Make a step for `chain` by name: `create_step("bucketing", s=3)`."""
+    if name in RULES:
+        raise ValueError(f"{name!r} is a rule, not a step: put it into rule.name; steps are {', '.join(STEPS)}")
+    return STEPS.create(name, options)

@@ -35,10 +35,7 @@ class FedAvg(Rule):
     O(n d).
     """
 
-    @property
-    def measures(self) -> Measure:
-        """The mean is all that it takes."""
-        return Measure.MEAN
+    measures = Measure.MEAN  # The mean is all that it takes.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""
@@ -60,13 +57,10 @@ class NearestNeighbourAveraging(Rule):
 
     f: int = 4
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the nearest."""
@@ -100,15 +94,12 @@ class Balance(Rule):
     kappa: float = 1.0
     own_share: float = 0.5
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)
         check_positive("kappa", self.kappa)
         check_share("own_share", self.own_share)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the accepted with the own head."""

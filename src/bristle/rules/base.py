@@ -1,4 +1,4 @@
-"""What every rule has in common: one call, checked once, for one receiver or any batch of them."""
+"""The base class of all rules: one checked call, for one receiver or any batch of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from bristle._core import Array, Pool, namespace, spread
 from bristle.learning.metrics import Evaluation
-from bristle.rules.call import Call, Context, Part, State, Task
-from bristle.rules.candidate_sampling import Draw
+from bristle.rules.call import Call, Context, Draw, Part, State, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
@@ -59,7 +58,7 @@ class Rule(ABC):
 
     @property
     def uses_claims(self) -> bool:
-        """Whether the rule asks which classes a sender says it trains and tests itself."""
+        """Whether the rule uses claims: the classes that a sender says it trains and tests itself."""
         return False
 
     @property
@@ -69,12 +68,12 @@ class Rule(ABC):
 
     @property
     def measures(self) -> Measure:
-        """What the rule asks of the models anyway: those that are unfit for use are told by it."""
+        """What `decide` measures of the models; the check for unfit models is read off the same numbers."""
         return Measure.NORMS
 
     @property
     def max_candidates(self) -> int | None:
-        """How many models, in the order of their draws, the rule looks at; None for all. Only for rules that sample."""
+        """At most so many models, drawn at random, are looked at; None: all. Only for stochastic rules."""
         return None
 
     def __call__(
@@ -88,7 +87,7 @@ class Rule(ABC):
         context: Context | None = None,
         rng: Any = None,
     ) -> Decision:
-        """Decide what to make of the received heads.
+        """Aggregate the received heads with the own one.
 
         Parameters
         ----------
@@ -135,11 +134,10 @@ class Rule(ABC):
         return None
 
     def _answer(self, call: Call) -> Decision:
-        xp = namespace(call.own)
-        initial = self.initial_state(xp.reshape(call.own, (-1, *call.head_shape)))
-        if initial is None:
-            call.task = replace(call.task, state=None)
-        else:
+        initial = None
+        if type(self).initial_state is not Rule.initial_state:  # Most rules remember nothing: save them the work.
+            initial = self.initial_state(namespace(call.own).reshape(call.own, (-1, *call.head_shape)))
+        if initial is not None:
             call.task = replace(call.task, state=self._checked_state(call.task.state or initial, initial))
         if not call.own.shape[0]:
             return call.nobody()
@@ -153,7 +151,7 @@ class Rule(ABC):
 
     @abstractmethod
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Answer for receivers that each hold at least one usable model."""
+        """Return the verdict for receivers that each hold at least one usable model."""
 
     def _next_state(self, part: Part, verdict: Verdict) -> State:
         before = part.task.state
@@ -161,7 +159,7 @@ class Rule(ABC):
         return before if verdict.state is None else self._checked_state(verdict.state, before)
 
     def _checked_state(self, found: State, expected: State) -> State:
-        """Return what is to be remembered, if it has the names, shapes and types that it should have."""
+        """Return the new state; raise if its names, shapes or types differ from those of the old one."""
         forms = [{name: (tuple(v.shape), v.dtype) for name, v in state.items()} for state in (found, expected)]
         if forms[0] != forms[1]:
             raise ValueError(f"{type(self).__name__} remembers {forms[1]}; a state of {forms[0]} is none of its")
@@ -178,7 +176,7 @@ class Rule(ABC):
 
 
 def stay(inbox: Inbox, reason: Reason) -> Verdict:
-    """Keep the own head, and give `reason` for every model."""
+    """Return the verdict that keeps the own head, with the same `reason` for every model."""
     xp, own = inbox.xp, inbox.own
     stays = xp.ones((own.shape[0],), dtype=xp.bool, device=own.device)
     # A copy: what is done to the answer must not reach the own head.
@@ -186,23 +184,23 @@ def stay(inbox: Inbox, reason: Reason) -> Verdict:
 
 
 def same_reason(inbox: Inbox, reason: Reason) -> Array:
-    """Give the same reason for every model."""
+    """Return the same reason code for every model [B, received]."""
     shape = (inbox.own.shape[0], inbox.received)
     return inbox.xp.full(shape, int(reason), dtype=inbox.xp.int8, device=inbox.own.device)
 
 
 def combination(inbox: Inbox, weights: Array, reasons: Array) -> Verdict:
-    """Answer with a weighted sum of whole heads; `weights` [B, n] sum to 1."""
+    """Return the verdict with a weighted sum of whole heads; `weights` [B, n] sum to 1."""
     return Verdict(inbox.combine(weights), lambda: per_class(inbox, weights), reasons)
 
 
 def per_class(inbox: Inbox, weights: Array) -> Array:
-    """Give every class the weights [B, n] of whole heads: [B, n, C]."""
+    """Repeat the weights [B, n] of whole heads for every class: [B, n, C]."""
     return inbox.xp.broadcast_to(weights[:, :, None], (*weights.shape, inbox.classes))
 
 
 def mean_with_own(inbox: Inbox, accepted: Array, own_share: float, reasons: Array) -> Verdict:
-    """Answer with own_share * own + (1 - own_share) * mean(accepted [B, received]); none: the own head."""
+    """Return the verdict own_share * own + (1 - own_share) * mean(accepted [B, received]); none: the own head."""
     xp = inbox.xp
     models = xp.astype(accepted, inbox.own.dtype)
     total = xp.sum(models, axis=-1, keepdims=True)

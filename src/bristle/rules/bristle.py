@@ -14,8 +14,7 @@ from bristle._core import Array, Pool, argsort, spread, take_rows
 from bristle._core.validation import check_count, check_positive, check_share
 from bristle.learning.metrics import f1_scores, samples_per_class
 from bristle.rules.base import Rule, Verdict, stay
-from bristle.rules.call import Call, Task
-from bristle.rules.candidate_sampling import Draw
+from bristle.rules.call import Call, Draw, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
@@ -66,7 +65,7 @@ class Prioritiser:
 
     @property
     def max_candidates(self) -> int:
-        """How many models are looked at, at most."""
+        """Maximum number of models that are examined."""
         return max(LOOK_AT, math.ceil(LOOK_AT_BETAS * self.beta))
 
     def order(self, inbox: Inbox, draws: Array) -> Array:
@@ -165,18 +164,15 @@ class Integrator(Rule):
     foreign: tuple[float, float] = (10, 4)
     score: Score = "split"
 
+    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
+
     def __post_init__(self) -> None:
         check_integration(self.phi, self.kappa, self.eta, self.familiar, self.foreign, self.score)
 
     @property
     def test_samples(self) -> int:
-        """Kappa of a class."""
+        """Held-out samples of a class that are needed to test it: kappa."""
         return self.kappa
-
-    @property
-    def consolidates(self) -> bool:
-        """Rows of classes that a peer does not train must only change by integration."""
-        return True
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Test every model on the held-out samples and mix in, row by row, what helps."""
@@ -239,7 +235,7 @@ class Integrator(Rule):
 def check_integration(
     phi: int, kappa: int, eta: float, familiar: tuple[float, float], foreign: tuple[float, float], score: str
 ) -> None:
-    """Insist on parameters that make sense."""
+    """Raise a ValueError for parameters outside their ranges."""
     check_count("phi", phi, least=1)
     check_count("kappa", kappa, least=1)
     check_positive("eta", eta, most=1e6)
@@ -306,17 +302,21 @@ class Bristle(Rule):
     foreign: tuple[float, float] = (10, 4)
     score: Score = "split"
 
+    consolidates = True  # Rows of classes that a peer does not train must only change by integration.
+    stochastic = True  # The prioritiser draws models from its tiers.
+    measures = Measure.DISTANCES  # The prioritiser asks for distances from the own head.
+
     def __post_init__(self) -> None:
         _ = self.prioritiser, self.integrator  # They check their parameters.
 
     @cached_property
     def prioritiser(self) -> Prioritiser:
-        """The first stage."""
+        """The first stage: which models are tested."""
         return Prioritiser(alpha=self.alpha, beta=self.beta)
 
     @cached_property
     def integrator(self) -> Integrator:
-        """The second stage."""
+        """The second stage: which rows are mixed in."""
         return Integrator(
             phi=self.phi,
             kappa=self.kappa,
@@ -328,27 +328,12 @@ class Bristle(Rule):
 
     @property
     def test_samples(self) -> int:
-        """Kappa of a class."""
+        """Held-out samples of a class that are needed to test it: kappa."""
         return self.kappa
 
     @property
-    def consolidates(self) -> bool:
-        """Rows of classes that a peer does not train must only change by integration."""
-        return True
-
-    @property
-    def stochastic(self) -> bool:
-        """The prioritiser draws models from its tiers."""
-        return True
-
-    @property
-    def measures(self) -> Measure:
-        """The prioritiser asks for distances from the own head."""
-        return Measure.DISTANCES
-
-    @property
     def max_candidates(self) -> int:
-        """The prioritiser looks at so many models at most."""
+        """Maximum number of models that the prioritiser examines."""
         return self.prioritiser.max_candidates
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:

@@ -1,4 +1,4 @@
-"""Bristle beyond the paper: rows that cannot be tested are taken from claimed owners who agree."""
+"""Bristle-plus: rows that cannot be tested are taken from senders that claim the class and agree."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def volume(xp: Any, rows: Rows, known: Array) -> Array:
 
 
 def majority(xp: Any, rows: Rows, first_hand: Array, second_hand: Array) -> Array:
-    r"""Tell which rows [B, C, n] mean what most of those who should know mean by each class.
+    r"""Return which rows [B, C, n] mean what most of those who should know mean by each class.
 
     Every first-hand row has a vote, the own row and every second-hand one `ECHO` of one. A row has the support of the
     votes within a cosine of `SAME_CLASS`. The row with the most support (then with the largest sum of cosines, the
@@ -159,10 +159,7 @@ class PlusIntegrator(Integrator):
     it is the paper's rule with a vote among all senders that do well. No f, no history. O(n T d + n² d).
     """
 
-    @property
-    def uses_claims(self) -> bool:
-        """Claims tell first-hand rows from hearsay."""
-        return True
+    uses_claims = True  # Claims tell first-hand rows from hearsay.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Test every model, let the rows of foreign classes vote, and mix in what agrees."""
@@ -199,7 +196,7 @@ class PlusIntegrator(Integrator):
         return Verdict(inbox.combine_rows(everything * factors), lambda: everything, reasons, ~testable)
 
     def _too_much(self, xp: Any, behind: Array) -> Array:
-        """Tell for whom [B, M] the sum of (η |ΔF1|)³ [B, M, C] is so large that the paper's foreign weight is 0."""
+        """Return for whom [B, M] the sum of (η |ΔF1|)³ [B, M, C] is so large that the paper's foreign weight is 0."""
         return ~(weight_of(xp, -xp.sum(behind, axis=-1), *self.foreign) > 0)
 
 
@@ -209,7 +206,7 @@ class BristlePlus(Bristle):
 
     The stages of Verbraeken, de Vos and Pouwelse, "Bristle", 2021, with `PlusIntegrator` as the second. Needs data, as
     `Bristle` does; `claims` say which classes each sender trains and tests itself, and who will not say so
-    has half a vote on foreign classes. Any number of attackers that can be told by testing; of those that
+    has half a vote on foreign classes. Any number of attackers that testing exposes; of those that
     cannot, fewer than honest owners of each class. O(n d) for the distances, O(β T d + β² d) for the rest.
 
     Parameters
@@ -220,14 +217,11 @@ class BristlePlus(Bristle):
         See `Integrator`.
     """
 
-    @property
-    def uses_claims(self) -> bool:
-        """Claims tell first-hand rows from hearsay."""
-        return True
+    uses_claims = True  # Claims tell first-hand rows from hearsay.
 
     @property
     def integrator(self) -> PlusIntegrator:
-        """The second stage."""
+        """The second stage: which rows are mixed in."""
         return PlusIntegrator(
             phi=self.phi,
             kappa=self.kappa,
@@ -239,7 +233,7 @@ class BristlePlus(Bristle):
 
 
 def _with_majority(xp: Any, rows: Rows, first_hand: Array, second_hand: Array) -> Array:
-    """Tell which received rows are with the majority [B, M, C]; the own row has the say of a second-hand one."""
+    """Return which received rows are with the majority [B, M, C]; the own row has the say of a second-hand one."""
     own = xp.zeros_like(first_hand[:, :1, :])
     voters = xp.permute_dims(xp.concat([own, first_hand], axis=1), (0, 2, 1))
     echoes = xp.permute_dims(xp.concat([~own, second_hand], axis=1), (0, 2, 1))

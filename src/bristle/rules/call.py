@@ -1,4 +1,4 @@
-"""Check a call once, and cut it into parts in which every model is fit for use."""
+"""Check the arguments of a rule's call, and split it into parts in which every model is usable."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bristle._core import Array, Pool, argsort, block_bytes, namespace, take_rows, to_numpy, uniforms
+from bristle._core import Array, Pool, argsort, block_bytes, namespace, spread, take_rows, to_numpy, uniforms
 from bristle._core.arrays import from_numpy, is_array, reshape
 from bristle._core.linear_algebra import Pull
 from bristle._core.validation import check_count
 from bristle.learning.metrics import Evaluation
-from bristle.rules.candidate_sampling import Draw, examine
 from bristle.rules.checks import (
     Measure,
     Measurements,
@@ -27,6 +26,8 @@ from bristle.rules.checks import (
     check_previous,
     check_shape,
     fits,
+    measure_models,
+    refusals_of,
     same_library,
     zeroed,
 )
@@ -34,13 +35,16 @@ from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
 
+# Fewer values are sorted as a whole.
+SORTED = 256
+
 State = Mapping[str, Array]
 """What a rule remembers from one call to the next: arrays by name, receivers first [..., *]."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where in a run a call stands; what rules with history need.
+    """Position of a call in a run, and what rules with history need.
 
     Parameters
     ----------
@@ -70,7 +74,7 @@ _NO_CONTEXT = Context()
 
 @dataclass(frozen=True)
 class Task:
-    """What a rule may consult about one part: everything flat, [B, ...], and None where not given."""
+    """Inputs of a rule besides the heads, for one part of the receivers: arrays [B, ...]; None where not given."""
 
     evaluation: Evaluation | None
     claims: Array | None
@@ -95,6 +99,14 @@ class Part:
     order: Array | None = None
     usable: Array | None = None
     refusals: Array | None = None
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Randomness for a call, one uniform a model: a generator or uniforms; and how many models it looks at (all)."""
+
+    rng: Any
+    max_candidates: int | None = None
 
 
 @dataclass
@@ -161,7 +173,7 @@ class Call:
         return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes)
 
     def parts(self) -> Iterator[Part]:
-        """Cut the call: receivers with equally many usable models together, in blocks that fit in memory."""
+        """Split the call: receivers with equally many usable models together, in blocks that fit in memory."""
         xp = namespace(self.own)
         if self.usable is None:
             yield from self._blocks(None, self.models_shape[-1])
@@ -185,7 +197,7 @@ class Call:
         return reshape(xp, whole, (*self.batch, *(whole.shape[1:] if shape is None else shape)))
 
     def restore_state(self, parts: list[State]) -> State:
-        """Put together what a rule remembers of the receivers of each part."""
+        """Join the states of the parts in the order and batch shape of the call."""
         return {name: self.restore([state[name] for state in parts]) for name in parts[0]}
 
     def nobody(self) -> Decision:
@@ -252,7 +264,7 @@ class Call:
 
 @dataclass(frozen=True)
 class _Members:
-    """Picks the receivers of one part out of what is kept for all of them."""
+    """Selects the receivers of one part from arrays of all receivers."""
 
     xp: Any
     rows: Any
@@ -350,3 +362,64 @@ def _judge(own: Array, head: Any) -> tuple[Reason, Array]:
     if not fits(xp.reshape(values, (own.shape[0] * own.shape[1],))):
         return Reason.TOO_LARGE, None
     return Reason.KEPT, values
+
+
+def examine(
+    xp: Any,
+    models: Array,
+    own: Array | None,
+    index: Array | None,
+    mask: Array | None,
+    draws: Array | None,
+    most: int | None,
+    measure: Measure,
+    pull: Pull | None,
+) -> tuple[Measurements, Array | None, Array | None]:
+    """Measure models [B, M, F], or those of a pool [P, F]; return which are usable [B, M] and why others are not.
+
+    With `most`, models are looked at in the order of their draws until so many that are fit for use have been
+    found. As a rule these are the first ones, and no other is read.
+    """
+    count = models.shape[1] if index is None else index.shape[1]
+    if draws is None or most is None or most >= count:
+        measured = measure_models(xp, models, own, measure, pull=pull)
+        return measured, *refusals_of(xp, mask, models, measured.fit, index)
+    wanted = draws if mask is None else xp.where(mask, draws, xp.full_like(draws, 2))
+    order = _smallest(xp, wanted, most)
+    if own is not None:
+        some = measure_models(xp, models, own, Measure.DISTANCES, picked=order[:, :most])
+        if some.fit is None:
+            looked = spread(xp, xp.ones_like(order[:, :most], dtype=xp.bool), order, False)
+            usable = looked if mask is None else looked & mask
+            distances = spread(xp, some.distances, order, 0)
+            return Measurements(distances=distances), usable, _unseen(xp, looked, None, mask)
+    order = argsort(xp, wanted)
+    measured = measure_models(xp, models, own, measure)
+    usable, refusals = refusals_of(xp, mask, models, measured.fit, index)
+    if usable is None:
+        usable = xp.ones(order.shape, dtype=xp.bool, device=order.device)
+    found = xp.cumulative_sum(xp.astype(take_rows(xp, usable, order), xp.int64), axis=1)
+    # Those before which `most` have been found are not looked at, fit or not.
+    earlier = xp.concat([xp.zeros_like(found[:, :1]), found[:, :-1]], axis=1)
+    looked = spread(xp, earlier < most, order, False)
+    return measured, usable & looked, _unseen(xp, looked, refusals, mask)
+
+
+def _smallest(xp: Any, values: Array, count: int) -> Array:
+    """Return the stable ascending order of values [B, n]; only the first `count` places are sure to be right."""
+    if xp is not np or values.shape[1] < SORTED:
+        return argsort(xp, values)
+    order = np.argpartition(values, count - 1, axis=-1)
+    first = np.sort(order[:, :count], axis=-1)
+    found = np.take_along_axis(values, first, axis=-1)
+    if np.any(np.count_nonzero(values <= np.max(found, axis=-1, keepdims=True), axis=-1) > count):
+        return argsort(xp, values)  # Others are equal to the last one: the first of them in place should go.
+    order[:, :count] = np.take_along_axis(first, argsort(xp, found), axis=-1)
+    return order
+
+
+def _unseen(xp: Any, looked: Array, refusals: Array | None, mask: Array | None) -> Array:
+    """Give a reason to the models [B, M] that are not looked at, and leave the other refusals as they are."""
+    unseen = xp.full_like(looked, int(Reason.NOT_SAMPLED), dtype=xp.int8)
+    reasons = unseen if refusals is None else xp.where(looked, refusals, unseen)
+    return reasons if mask is None else xp.where(mask, reasons, xp.full_like(unseen, int(Reason.ABSENT)))

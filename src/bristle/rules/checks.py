@@ -1,4 +1,4 @@
-"""What a rule insists on before it gets to work; each mistake is one ValueError that says what to change."""
+"""Checks of a rule's arguments; each mistake is one ValueError that says what to change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bristle.rules.decision import Reason
 
 
 class Measure(IntEnum):
-    """What a rule asks of the models anyway, from cheap to dear: models that are unfit for use are told by it.
+    """What a rule measures of the models, from cheap to expensive; unfit models are found by the same numbers.
 
     `NORMS` for rules that ask for nothing; `MEAN` of all models; `DISTANCES` from the own head; `PRODUCTS` of all
     models with each other.
@@ -103,7 +103,7 @@ def _fit(xp: Any, models: Array) -> Array | None:
 
 
 def same_library(own: Array, heads: Array) -> Any:
-    """Insist on arrays of one library, and return its namespace."""
+    """Return the namespace of all arrays; raise if they are of different libraries."""
     for name, array in (("own", own), ("received", heads)):
         if not is_array(array):
             raise ValueError(
@@ -119,7 +119,7 @@ def same_library(own: Array, heads: Array) -> Any:
 
 
 def check_floats(xp: Any, own: Array, heads: Array) -> None:
-    """Insist on 32- or 64-bit floats, the same in own and received."""
+    """Raise unless own and received are of the same type, float32 or float64."""
     if own.dtype not in (xp.float32, xp.float64):
         raise ValueError(f"own must be of type float32 or float64, not {own.dtype}; convert it first")
     if heads.dtype != own.dtype:
@@ -127,7 +127,7 @@ def check_floats(xp: Any, own: Array, heads: Array) -> None:
 
 
 def check_array(received: Array, batch: tuple[int, ...], head: tuple[int, int]) -> int:
-    """Insist on received heads [..., M, C, D] that go with own, and return M."""
+    """Return M of received heads [..., M, C, D]; raise if they do not fit the own head."""
     shape = tuple(received.shape)
     if len(shape) != len(batch) + 3 or shape[: len(batch)] != batch or shape[-2:] != tuple(head):
         expected = ", ".join(map(str, (*batch, "models", *head)))
@@ -136,7 +136,7 @@ def check_array(received: Array, batch: tuple[int, ...], head: tuple[int, int]) 
 
 
 def check_pool(xp: Any, pool: Pool, batch: tuple[int, ...], head: tuple[int, int]) -> int:
-    """Insist on a pool that goes with own, and return M."""
+    """Raise a ValueError unless the value is a pool that goes with own, and return M."""
     if pool.heads.ndim != 3 or tuple(pool.heads.shape[1:]) != tuple(head):
         expected = ", ".join(map(str, ("heads", *head)))
         raise ValueError(f"the pool's heads have shape {tuple(pool.heads.shape)}, but own calls for ({expected})")
@@ -169,7 +169,7 @@ def centre_of(xp: Any, own: Array) -> Array:
 
 
 def fits(vectors: Array) -> bool:
-    """Tell whether all vectors [..., F] are finite and small enough to compute with.
+    """Return whether all vectors [..., F] are finite and small enough to compute with.
 
     Rounding may carry a mean of the largest models a little beyond their bound; that is allowed for.
     """
@@ -190,7 +190,7 @@ def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
 
 
 def check_mask(xp: Any, mask: Array | None, own: Array, shape: tuple[int, ...]) -> Array | None:
-    """Insist on a boolean mask [..., M], and flatten it."""
+    """Raise a ValueError unless the value is a boolean mask [..., M], and flatten it."""
     if mask is None:
         return None
     check_shape("mask", mask, own, shape)
@@ -222,7 +222,7 @@ def _code(xp: Any, reason: Reason, like: Array) -> Array:
 
 
 def check_previous(xp: Any, previous: Array, own: Array, size: int) -> Array:
-    """Insist on a finite head like the own one, and flatten it."""
+    """Raise a ValueError unless the value is a finite head like the own one, and flatten it."""
     check_shape("context.previous", previous, own, tuple(own.shape))
     if previous.dtype != own.dtype:
         raise ValueError(f"context.previous must be of type {own.dtype} like own, not {previous.dtype}")
@@ -235,7 +235,7 @@ def check_previous(xp: Any, previous: Array, own: Array, size: int) -> Array:
 def check_evaluation(
     xp: Any, evaluation: Evaluation, batch: tuple[int, ...], classes: int, own: Array, depth: int
 ) -> Evaluation:
-    """Insist on samples that go with own, and flatten them."""
+    """Return the samples with one batch axis; raise if they do not fit the own head."""
     if not isinstance(evaluation, Evaluation):
         raise ValueError(
             f"evaluation must be Evaluation(features [..., T, D], labels [..., T]), not {type(evaluation).__name__}"
@@ -264,7 +264,7 @@ def check_evaluation(
 
 
 def check_like(name: str, values: Array, own: Array) -> Array:
-    """Insist on an array of the same library as `own`."""
+    """Raise a ValueError unless the value is an array of the same library as `own`."""
     if is_array(values):
         try:
             namespace(own, values)
@@ -278,7 +278,7 @@ def check_like(name: str, values: Array, own: Array) -> Array:
 
 
 def check_shape(name: str, values: Array, own: Array, shape: tuple[int, ...]) -> Array:
-    """Insist on an array of `shape`, of the same library as `own`."""
+    """Raise a ValueError unless the value is an array of `shape`, of the same library as `own`."""
     if tuple(check_like(name, values, own).shape) != shape:
         raise ValueError(f"{name} must be an array of shape {shape}, not {tuple(values.shape)}")
     return values

@@ -1,4 +1,4 @@
-"""What a rule answers: a head, who contributed how much to which class, and why the others did not."""
+"""Decisions of rules: the new head, the share of every model in it, and the reason for every model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WORDS = {
     Reason.WRONG_DTYPE: "refused: its numbers are not of the own head's type",
     Reason.NOT_FINITE: "refused: it holds values that are not finite",
     Reason.TOO_LARGE: "refused: its values are too large to compute with",
-    Reason.TOO_FEW_MODELS: "ignored: too few models for the number of attackers that the rule is told to expect",
+    Reason.TOO_FEW_MODELS: "ignored: too few models for the number of attackers that the rule expects",
     Reason.NOT_USED: "ignored: this rule uses no received model",
     Reason.NOT_SAMPLED: "not sampled by the distance-based prioritiser",
     Reason.NOTHING_TO_TEST_ON: "ignored: too few held-out samples to test any class",
@@ -124,7 +124,7 @@ class Decision:
         )
 
     def explain(self, model: int | tuple[int, ...]) -> str:
-        """Say in words what became of one received model.
+        """Return in words what was done with one received model.
 
         `model` is its position; in a batch, a tuple with the receiver's position first.
         """
@@ -141,5 +141,5 @@ class Decision:
 
     def __repr__(self) -> str:
         codes, counts = np.unique(to_numpy(self.reasons), return_counts=True)
-        told = ", ".join(f"{n} {Reason(c).name.lower()}" for c, n in zip(codes, counts, strict=True))
-        return f"Decision(head={tuple(self.head.shape)}, models={tuple(self.reasons.shape)}: {told or 'none'})"
+        counted = ", ".join(f"{n} {Reason(c).name.lower()}" for c, n in zip(codes, counts, strict=True))
+        return f"Decision(head={tuple(self.head.shape)}, models={tuple(self.reasons.shape)}: {counted or 'none'})"

@@ -37,17 +37,14 @@ class GeometricMedian(Rule):
     nu: float = 0.1
     iterations: int = 8
 
+    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
+
     def __post_init__(self) -> None:
         check_positive("nu", self.nu, least=1e-12)
         check_count("iterations", self.iterations, least=1)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from any mixture come from the products."""
-        return Measure.PRODUCTS
-
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Walk towards the geometric median."""
+        """Iterate towards the geometric median."""
         xp, gram = inbox.xp, inbox.gram
         weights = _central_half(xp, inbox)
         for _ in range(self.iterations):
@@ -75,18 +72,15 @@ class CenteredClipping(Rule):
     tau: float | None = None
     iterations: int = 3
 
+    measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
+
     def __post_init__(self) -> None:
         if self.tau is not None:
             check_positive("tau", self.tau)
         check_count("iterations", self.iterations, least=1)
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from any mixture come from the products."""
-        return Measure.PRODUCTS
-
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Walk towards the clipped mean."""
+        """Iterate towards the clipped mean."""
         xp, gram, count = inbox.xp, inbox.gram, inbox.received + 1
         weights = _at_own(xp, inbox)
         scale = xp.ones_like(weights)
@@ -113,14 +107,11 @@ class SelfCenteredClipping(Rule):
 
     tau: float | None = None
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         if self.tau is not None:
             check_positive("tau", self.tau)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Pull every head into the radius, then average."""

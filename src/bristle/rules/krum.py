@@ -1,4 +1,4 @@
-"""Krum and what was built on it: trust the heads that lie closest together."""
+"""Krum, Multi-Krum and Bulyan: choose the heads that lie closest together."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ TIE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ByNeighbours(Rule):
-    """A rule that trusts heads by how near their neighbours lie, told to expect f attackers."""
+    """A rule that trusts heads by how near their neighbours lie; expects f attackers."""
 
     f: int = 4
 
+    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
 
 
 @dataclass(frozen=True, kw_only=True)

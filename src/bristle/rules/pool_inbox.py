@@ -1,4 +1,4 @@
-"""The inbox of receivers that share a pool of heads: what all can share is computed once."""
+"""The inbox of receivers that share a pool of heads; what they share is computed once."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from bristle._core import Array, Pool, argsort, take_rows
 from bristle._core.linear_algebra import Pull, pull_in
 from bristle._core.validation import check_count, check_positive
 from bristle.rules.base import Rule, Verdict, kept_or, stay
-from bristle.rules.call import Call, State, Task
-from bristle.rules.candidate_sampling import Draw
+from bristle.rules.call import Call, Draw, State, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
@@ -30,7 +29,7 @@ class Step(ABC):
 
     @property
     def measures(self) -> Measure:
-        """What the step asks of the models anyway, as for rules."""
+        """What the step measures of the models, as for rules."""
         return Measure.NORMS
 
     @property
@@ -69,13 +68,10 @@ class NearestNeighbourMixing(Step):
 
     f: int = 4
 
+    measures = Measure.PRODUCTS  # Distances between all heads come from their products.
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances between all heads come from their products."""
-        return Measure.PRODUCTS
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
         """Return each head's mean with its nearest neighbours."""
@@ -98,10 +94,7 @@ class Bucketing(Step):
 
     s: int = 2
 
-    @property
-    def stochastic(self) -> bool:
-        """Bucketing draws a permutation."""
-        return True
+    stochastic = True  # Bucketing draws a permutation.
 
     def __post_init__(self) -> None:
         check_count("s", self.s, least=1)
@@ -138,6 +131,8 @@ class Clipping(Step):
     tau: float | None = None
     f: int | None = None
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         if (self.tau is None) == (self.f is None):
             raise ValueError("clipping takes either tau=, a fixed radius, or f=, for the adaptive one (ARC)")
@@ -145,11 +140,6 @@ class Clipping(Step):
             check_positive("tau", self.tau)
         if self.f is not None:
             check_count("f", self.f)
-
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
 
     @property
     def pull(self) -> Pull:
@@ -208,7 +198,7 @@ class Chain(Rule):
 
     @property
     def test_samples(self) -> int:
-        """As many as the rule needs."""
+        """Held-out samples of a class that the rule needs."""
         return self.rule.test_samples
 
     @property
@@ -218,7 +208,7 @@ class Chain(Rule):
 
     @property
     def measures(self) -> Measure:
-        """The most that any part asks for."""
+        """The most that any part measures."""
         if not self.steps:
             return self.rule.measures
         most = max(self.rule.measures, *(step.measures for step in self.steps))
@@ -287,6 +277,8 @@ def chain(*parts: Step | Rule) -> Rule:
             f"steps mix heads, and peers that use {type(rule).__name__} exchange {rule.shares}: leave the steps out, "
             "or put them before a rule that exchanges heads, e.g. krum"
         )
+    if rule.shares == "heads" and type(rule).__call__ is not Rule.__call__:
+        raise ValueError(f"{type(rule).__name__} overrides __call__, which a chain does not use: override decide")
     return Chain(tuple(step for step in steps if isinstance(step, Step)), rule)
 
 

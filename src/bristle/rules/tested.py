@@ -1,4 +1,4 @@
-"""Rules that hold received heads against something of one's own: test samples, or the own update."""
+"""Rules that compare received heads with test samples or with the own update."""
 
 from __future__ import annotations
 
@@ -61,19 +61,16 @@ class Mozi(Rule):
     rho: float = 0.5
     own_share: float = 0.5
 
+    measures = Measure.DISTANCES  # Distances from the own head.
+
     def __post_init__(self) -> None:
         check_share("rho", self.rho)
         check_share("own_share", self.own_share)
 
     @property
     def test_samples(self) -> int:
-        """One sample of any class."""
+        """Held-out samples of a class that are needed: one."""
         return 1
-
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Filter by distance, then by loss."""
@@ -107,10 +104,7 @@ class FLTrust(Rule):
     begin); no f, no data. O(n d).
     """
 
-    @property
-    def measures(self) -> Measure:
-        """Distances from the own head."""
-        return Measure.DISTANCES
+    measures = Measure.DISTANCES  # Distances from the own head.
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Weigh each update by its agreement with the own one."""

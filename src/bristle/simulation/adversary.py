@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -24,7 +24,7 @@ from bristle.simulation.topology import Booleans, Integers
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class IterationScene:
     """An iteration, before anybody acts.
 
     Parameters
@@ -54,7 +54,7 @@ class Scene:
     senders: Integers
 
     def mask(self) -> Booleans | None:
-        """Tell what is received, from benign peers and then from attackers [N, M + K'] (None: everything)."""
+        """Return the mask of what is received from benign peers, then from attackers [N, M + K'] (None: everything)."""
         benign, attackers = self.arrived.mask, self.attackers_mask
         if benign is None and attackers is None:
             return None
@@ -70,15 +70,27 @@ class Scene:
 class Adversary:
     """All attackers of a world. They own samples of all classes, train alone, if at all, and never integrate."""
 
-    def __init__(self, scenario: Scenario, population: Population, *, like: Array, head_shape: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        population: Population,
+        *,
+        like: Array,
+        head_shape: tuple[int, int],
+        claims: Array | None = None,
+    ) -> None:
         self._scenario = scenario
+        # What benign peers claim [N, C]; None where the rule does not ask.
+        self._benign_claims = claims
         self._count, self._attack = scenario.attackers, scenario.attack.pointed_at(scenario.rule)
         self._trainees = min(1, self._count) if self._attack.one_head else self._count
         self._hold = _first(population.attackers_hold, self._trainees)
         self.trained = HeadState.zeros((self._trainees, *head_shape), like=like)
-        self._per_victim = bool(self._count) and self._attack.knows != Knowledge.NOTHING
+        self._knowing = bool(self._count) and self._attack.knows != Knowledge.NOTHING
+        differs = self._knowing or (self._attack.stochastic and self._attack.equivocates)
+        self._per_victim = bool(self._count) and differs and not self._attack.broadcasts
         self._sent: Array | None = None
-        everything = self._per_victim and self._attack.knows == Knowledge.EVERYTHING
+        everything = self._knowing and self._attack.knows == Knowledge.EVERYTHING
         self._population = population
         # Which way its latest training moved each victim.
         self._update: Array | None = None
@@ -93,11 +105,14 @@ class Adversary:
         self._claims: Array | None = None
         self._before: Array | None = None
 
-    def claims(self, scene: Scene, rows: Integers | None, benign: Array) -> Array:
-        """Return what the senders of an inbox claim [B, M + K', C]; `benign` [N, C] is what benign peers do.
+    def claims(self, scene: IterationScene, rows: Integers | None) -> Array | None:
+        """Return what the senders of an inbox claim [B, M + K', C]; None where the rule does not ask.
 
         To be asked after `inbox`: attackers may claim something else to each victim.
         """
+        benign = self._benign_claims
+        if benign is None:
+            return None
         xp = namespace(benign)
         senders = rows_of(scene.senders, rows)
         honest = senders[:, : scene.arrived.index.shape[1]]
@@ -122,17 +137,24 @@ class Adversary:
         """How many heads the attackers make for one victim alone."""
         return self._count if self._per_victim else 0
 
-    def meet(self, scene: Scene) -> None:
-        """Begin an iteration: make what is the same for all victims."""
+    def meet(self, scene: IterationScene) -> None:
+        """Start an iteration: compute what is the same for all victims."""
         self._before = self._sent
         if self._count and not self._per_victim:
             view = View(
-                own=self._own_heads(), iteration=scene.iteration, total=self._scenario.iterations, sent=self._sent
+                own=self._own_heads(),
+                iteration=scene.iteration,
+                total=self._scenario.iterations,
+                sent=self._sent,
+                claims=self._benign_claims,
             )
-            self._shared = self._sent = self._send(view)
-            self._claims = self._attack.claims(view.seen_by(self._attack.knows))
+            view = self._view(scene, None, view) if self._knowing else view
+            sent, claims = self._send(view, None), self._claimed(view)
+            # What is broadcast is the same for all victims.
+            self._shared = self._sent = sent[0, ...] if self._knowing else sent
+            self._claims = claims[0, ...] if claims is not None and self._knowing else claims
 
-    def inbox(self, scene: Scene, rows: Integers | None) -> tuple[Pool, Array | None]:
+    def inbox(self, scene: IterationScene, rows: Integers | None) -> tuple[Pool, Array | None]:
         """Return what some of the benign peers receive (None: all), and the mask that goes with it."""
         index, like = rows_of(scene.arrived.index, rows), scene.heads
         mask = scene.mask()
@@ -151,7 +173,7 @@ class Adversary:
         return Pool(heads, from_numpy(together, like=like)), found
 
     def observe(self, iteration: int, kept: HeadState, after: StepState) -> None:
-        """See how the victims' training moved them in an iteration, in all rows: also those that it leaves alone then.
+        """Record how training moved the victims' heads in an iteration, in all rows.
 
         `kept` is what they were before, as it is kept. A victim that did not act shows the step it would have taken.
         """
@@ -171,7 +193,7 @@ class Adversary:
             ).head
         self._update = moved - after.previous
 
-    def train(self, scene: Scene) -> None:
+    def train(self, scene: IterationScene) -> None:
         """Let the attackers train."""
         if self._count and self._attack.trains:
             held, scenario = self._hold, self._scenario
@@ -185,29 +207,42 @@ class Adversary:
                 settings=scenario.training,
             )
 
-    def _against(self, scene: Scene, rows: Integers | None) -> Array:
+    def _against(self, scene: IterationScene, rows: Integers | None) -> Array:
         """Return what the attackers send to each of some victims [B, K, C, D], and remember it."""
-        victims = np.arange(self._scenario.peers) if rows is None else rows
         own = self._own_heads()
-        xp, mask = namespace(own), scene.arrived.mask
         view = View(
-            own=xp.broadcast_to(own, (len(victims), *own.shape)),
+            own=own,
             iteration=scene.iteration,
             total=self._scenario.iterations,
+            sent=None if self._before is None else rows_of(self._before, rows),
+            claims=self._benign_claims,
+        )
+        view = self._view(scene, rows, view)
+        sent, self._claims = self._send(view, rows), self._claimed(view)
+        if rows is not None and self._sent is None:
+            self._sent = namespace(own).broadcast_to(own, (self._scenario.peers, *own.shape))
+        self._sent = sent if rows is None else replaced(self._sent, rows, sent)
+        return sent
+
+    def _view(self, scene: IterationScene, rows: Integers | None, view: View) -> View:
+        """Return a view with the axis of the victims and all that can be known about them."""
+        victims = self._scenario.peers if rows is None else len(rows)
+        own, sent, mask = view.own, view.sent, scene.arrived.mask
+        xp, shape = namespace(own), (victims, *own.shape)
+        return replace(
+            view,
+            own=xp.broadcast_to(own, shape),
+            sent=None if sent is None else xp.broadcast_to(sent, shape),
             inbox=Pool(scene.pool, from_numpy(rows_of(scene.arrived.index, rows), like=own)),
             inbox_mask=None if mask is None else from_numpy(rows_of(mask, rows), like=own),
             victim=rows_of(scene.heads, rows),
             update=None if self._update is None else rows_of(self._update, rows),
             testable=None if self._testable is None else rows_of(self._testable, rows),
-            sent=None if self._before is None else rows_of(self._before, rows),
             held=self._held,
         )
-        sent = self._send(view)
-        self._claims = self._attack.claims(view.seen_by(self._attack.knows))
-        if rows is not None and self._sent is None:
-            self._sent = xp.broadcast_to(own, (self._scenario.peers, *own.shape))
-        self._sent = sent if rows is None else replaced(self._sent, rows, sent)
-        return sent
+
+    def _claimed(self, view: View) -> Array | None:
+        return None if self._benign_claims is None else self._attack.claimed(view)
 
     def _own_heads(self) -> Array:
         head = self.trained.head
@@ -217,13 +252,15 @@ class Adversary:
         drawn = draw(self._scenario.seed, Stream.BATCHES, who, iteration, int(held.labels.shape[-1]))
         return from_numpy(drawn.astype(np.float32), like=held.features)
 
-    def _send(self, view: View) -> Array:
+    def _send(self, view: View, rows: Integers | None) -> Array:
         if not self._attack.stochastic:
             return self._attack(view)
-        # An attacker draws once for all victims: each of them sees what it would if it had been drawn for it alone.
-        shape = self._own_heads().shape
-        drawn = draw_many(self._scenario.seed, Stream.ATTACK, np.arange(1), view.iteration, prod(shape))
-        uniforms = from_numpy(drawn.reshape(shape), like=view.own)
+        shape, who = self._own_heads().shape, np.arange(1)
+        if self._per_victim and self._attack.equivocates:
+            # Draws of its own for every victim, whichever are served together; 0 is for those that all share.
+            who = 1 + (np.arange(self._scenario.peers) if rows is None else rows)
+        drawn = draw_many(self._scenario.seed, Stream.ATTACK, who, view.iteration, prod(shape))
+        uniforms = from_numpy(drawn.reshape(shape if len(who) == 1 and who[0] == 0 else (-1, *shape)), like=view.own)
         return self._attack(view, rng=namespace(view.own).broadcast_to(uniforms, view.own.shape))
 
     def state(self) -> dict[str, Array]:
@@ -234,7 +271,7 @@ class Adversary:
         return found | {name: values for name, values in optional.items() if values is not None}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go back to a state."""
+        """Restore what `state` returned."""
         self.trained = HeadState(state["head"], state["first"], state["second"], state["steps"])
         self._sent, self._update = state.get("sent"), state.get("update")
 

@@ -1,4 +1,4 @@
-"""What a configuration stands for: the rule, the attack, the data and all else that the engine takes."""
+"""Build the scenario, rule, attack, data and backbone that a configuration describes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import Any
 
 from bristle import attacks, rules
 from bristle._core.registry import Registry, did_you_mean
-from bristle.attacks import Attack
-from bristle.attacks.registry import ATTACKS
+from bristle.attacks import ATTACKS, Attack
 from bristle.backbones import Backbone, find_backbone
 from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset
 from bristle.data.partitions import Partitioner
 from bristle.learning import TrainingSettings
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.rules import Rule, chain
 from bristle.simulation import (
     All,
@@ -141,7 +140,7 @@ def make_backbone(section: DataSection) -> Backbone:
 
 
 def _frozen(value: Any) -> Any:
-    """Turn TOML's lists into tuples, all the way down: options are values."""
+    """Return options with tuples in place of TOML's lists, at all depths."""
     if isinstance(value, list):
         return tuple(_frozen(entry) for entry in value)
     return {key: _frozen(entry) for key, entry in value.items()} if isinstance(value, dict) else value

@@ -15,11 +15,14 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bristle._core.registry import did_you_mean
-from bristle.simulation.scenario import Moments, Shared
+from bristle.learning import TrainingSettings
+from bristle.peer.step import Sharing
+from bristle.simulation.mailbox import Asynchrony
+from bristle.simulation.scenario import EVALUATE_EVERY, Moments, Precision, Scenario, Shared
 
 
 def toml_of(config: SimulationConfig, *, about: str = "") -> str:
-    """Return what the configuration says beyond the defaults, with `about` as a comment at the top."""
+    """Return the non-default settings as TOML, with `about` as a comment at the top."""
     lines = [f"# {line}".rstrip() for line in about.splitlines()]
     for section, content in config.model_dump(exclude_unset=True).items():
         lines += ["", f"[{section}]"]
@@ -54,7 +57,7 @@ _LONGEST = 200
 """Characters of a wrong value that are shown."""
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A table of the file: unknown keys are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -71,42 +74,42 @@ class Named(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is said besides the name."""
+        """The keys besides the name."""
         return dict(self.model_extra or {})
 
     @classmethod
     def is_option(cls, key: str) -> bool:
-        """Tell whether a key belongs to the name that stands beside it, and means nothing with another."""
+        """Return whether a key is an option of the `name` beside it, meaningless with another name."""
         return key not in cls.model_fields or key in cls.of_one_name
 
 
-class WorldSection(Section):
+class WorldSection(ConfigSection):
     """Who there is, and for how long."""
 
     figure: str = ""
-    peers: int = Field(default=10, ge=1)
-    attackers: int = Field(default=0, ge=0)
-    claiming: float = Field(default=1.0, ge=0, le=1)
-    share_clip: float | None = Field(default=None, gt=0)
-    share_noise: float = Field(default=0.0, ge=0)
-    iterations: int = Field(default=300, ge=1)
-    evaluate_every: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
-    receivers_at_once: int | None = Field(default=None, ge=1)
-    moments: Moments = "same"
-    shared: Shared = "same"
+    peers: int = Field(default=Scenario.peers, ge=1)
+    attackers: int = Field(default=Scenario.attackers, ge=0)
+    claiming: float = Field(default=Scenario.claiming, ge=0, le=1)
+    share_clip: float | None = Field(default=Sharing.clip, gt=0)
+    share_noise: float = Field(default=Sharing.noise, ge=0)
+    iterations: int = Field(default=Scenario.iterations, ge=1)
+    evaluate_every: int = Field(default=EVALUATE_EVERY, ge=1)
+    seed: int = Field(default=Scenario.seed, ge=0)
+    receivers_at_once: int | None = Field(default=Scenario.receivers_at_once, ge=1)
+    moments: Moments = Precision.moments
+    shared: Shared = Precision.shared
     device: str | None = None
     evaluate_peers: int | None = Field(default=None, ge=1)
 
 
-class DataSection(Section):
+class DataSection(ConfigSection):
     """Samples, and what makes features of them."""
 
     dataset: str = "mnist"
     backbone: str = "bundled"
     train_samples: int | None = Field(default=None, ge=1)
     test_samples: int | None = Field(default=None, ge=1)
-    user_shift: float = Field(default=0.0, ge=0)
+    user_shift: float = Field(default=Scenario.user_shift, ge=0)
 
 
 class PartitionSection(Named):
@@ -114,10 +117,10 @@ class PartitionSection(Named):
 
     of_one_name: ClassVar[frozenset[str]] = frozenset({"classes_per_peer"})
     name: str = "consecutive"
-    classes_per_peer: int = Field(default=4, ge=1)
-    samples: int = Field(default=2, ge=1)
-    held_out: int = Field(default=10, ge=0)
-    reuse: bool = False
+    classes_per_peer: int = Field(default=Scenario.classes_per_peer, ge=1)
+    samples: int = Field(default=Scenario.samples_per_class, ge=1)
+    held_out: int = Field(default=Scenario.held_out, ge=0)
+    reuse: bool = Scenario.reuse
 
 
 class RuleSection(Named):
@@ -140,32 +143,32 @@ class TopologySection(Named):
     attackers: Literal["heard-by-all", "in-graph"] = "heard-by-all"
 
 
-class AsynchronySection(Section):
+class AsynchronySection(ConfigSection):
     """Who acts when, and what becomes of messages."""
 
-    slow: float = 0.0
-    period: int = 4
-    late: float = 0.0
-    join_by: int = 100
-    leaving: float = 0.0
-    away: int | None = None
+    slow: float = Asynchrony.slow
+    period: int = Asynchrony.period
+    late: float = Asynchrony.late
+    join_by: int = Asynchrony.join_by
+    leaving: float = Asynchrony.leaving
+    away: int | None = Asynchrony.away
     absences: list[list[int]] = Field(default_factory=list)
-    loss: float = 0.0
-    delay: list[int] = Field(default_factory=lambda: [0, 0])
+    loss: float = Asynchrony.loss
+    delay: list[int] = Field(default_factory=lambda: list(Asynchrony.delay))
 
 
-class TrainingSection(Section):
+class TrainingSection(ConfigSection):
     """How heads are trained."""
 
-    learning_rate: float = 1e-3
-    l2: float = 5e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    batch: int = 5
+    learning_rate: float = TrainingSettings.learning_rate
+    l2: float = TrainingSettings.l2
+    beta1: float = TrainingSettings.beta1
+    beta2: float = TrainingSettings.beta2
+    epsilon: float = TrainingSettings.epsilon
+    batch: int = TrainingSettings.batch
 
 
-class SimulationConfig(Section):
+class SimulationConfig(ConfigSection):
     """All of it. Everything has a default: an empty file is the paper's world without attackers."""
 
     world: WorldSection = Field(default_factory=WorldSection)
@@ -254,7 +257,7 @@ def _take_out_options(content: dict[str, Any], table: str, name: Any) -> None:
 
 
 def _explained(error: ValidationError) -> str:
-    """Say what is wrong in one line: the first mistake, and how many more there are."""
+    """Return what is wrong in one line: the first mistake, and how many more there are."""
     mistakes = error.errors()
     first = mistakes[0]
     path = [str(part) for part in first["loc"]]
@@ -283,7 +286,7 @@ LONGEST = 40
 
 
 def settings_of(config: SimulationConfig) -> dict[str, str]:
-    """Return what a configuration says beyond the defaults, as text by key: `{"rule.alpha": "0.2"}`."""
+    """Return the non-default settings, as text by key: `{"rule.alpha": "0.2"}`."""
     said = {
         f"{table}.{key}": value
         for table, content in config.model_dump(exclude_defaults=True).items()

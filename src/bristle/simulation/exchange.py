@@ -17,10 +17,9 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules.evidence import Evidence, EvidenceDecision, Statement
 from bristle.rules.evidence.statement import Floats
 from bristle.simulation.mailbox import Asynchrony
-from bristle.simulation.neighbourhood import Neighbourhood
 from bristle.simulation.population import Population
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Booleans, Integers
+from bristle.simulation.topology import Booleans, Integers, Neighbourhood
 
 HALF = 2
 """Bytes a number of a statement takes on the wire, in float16."""

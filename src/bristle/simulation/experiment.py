@@ -17,7 +17,7 @@ from bristle.simulation.run import NOBODY, Watch, run, why_ordinary
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import World
 
-Source = str | Path | Mapping[str, Any] | SimulationConfig
+ConfigSource = str | Path | Mapping[str, Any] | SimulationConfig
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Experiment:
 
 
 def simulate(
-    config: Source,
+    config: ConfigSource,
     *,
     overrides: Iterable[str] = (),
     checkpoint: Path | None = None,
@@ -76,7 +76,7 @@ def simulate(
 
 
 def prepare_experiment(
-    config: Source,
+    config: ConfigSource,
     overrides: Iterable[str] = (),
     *,
     checkpoint: bool = False,

@@ -70,7 +70,7 @@ class Asynchrony:
 
     @property
     def depth(self) -> int:
-        """How many iterations of heads must be kept, so that all that can still arrive is there."""
+        """How many iterations of heads are kept: all that can still arrive."""
         if self.reliable:
             return 1  # What a peer shared last is the head that it still has.
         return self.delay[1] + (self.period if self.slow else 1)
@@ -99,14 +99,14 @@ class Schedule:
         self._returns = np.where(leaving, returns, never)
 
     def present(self, iteration: int) -> Booleans:
-        """Tell who is there [peers]."""
+        """Return who is present [peers]."""
         there: Booleans = (iteration >= self._joins) & ((iteration < self._leaves) | (iteration >= self._returns))
         for peer, first, last in self._absences:
             there[peer] &= not first <= iteration <= last
         return there
 
     def acting(self, iteration: int) -> Booleans:
-        """Tell who is there and acts [peers]."""
+        """Return who is present and acts [peers]."""
         turn: Booleans = (iteration + self._phase) % self.period == 0
         return turn & self.present(iteration)
 
@@ -119,7 +119,7 @@ def _chosen(draws: Any, share: float) -> Booleans:
 
 
 def _whole_rounds(draws: Any, least: int, most: Any) -> Integers:
-    """Turn uniforms into whole numbers from `least` to `most`, both included."""
+    """Return integers from `least` to `most`, both included, from uniforms."""
     numbers: Integers = least + np.floor(draws * (np.asarray(most) - least + 1)).astype(np.int64)
     return numbers
 
@@ -205,7 +205,7 @@ class Mailbox:
         return _whole(position, reachable & (arrival > known))
 
     def kept(self, index: Integers, iteration: int) -> Booleans | None:
-        """Tell which of the attackers' messages [N, M], sent and received in one iteration, are not lost."""
+        """Return which of the attackers' messages [N, M] of an iteration are not lost."""
         if not self._asynchrony.loss:
             return None
         kept: Booleans = self._fates(len(self.acted) + index, iteration)[..., 0] >= self._asynchrony.loss
@@ -229,7 +229,7 @@ class Mailbox:
         return {"acted": self.acted, "shared": self.shared, "slots": self.slots}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Go back to a state."""
+        """Restore what `state` returned."""
         self.acted, self.shared, self.slots = state["acted"], state["shared"], state["slots"]
 
 

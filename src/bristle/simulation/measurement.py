@@ -22,13 +22,13 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 Classes = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 
 TOGETHER = 10
-"""How many heads are multiplied at once: enough for a quick product, whose results stay in the cache."""
+"""Heads multiplied at once: enough for a fast product whose results stay in the cache."""
 TRIAL = 500
-"""On how many samples a new center is tried, and how many predictions are settled at once."""
+"""Samples on which a new center is tried, and predictions decided at once."""
 RENEWAL = 0.3
-"""What a new center costs, where the product of so many heads with all samples costs 1."""
+"""Cost of a new center, relative to the product of TOGETHER heads with all samples."""
 WORTHWHILE = 0.5
-"""The share of samples in doubt from which a whole product is quicker."""
+"""Share of undecided samples from which a whole product is faster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class PredictionCache:
         return _Center(head, guess, lead)
 
     def _doubtful(self, center: _Center, reach: Wide) -> Booleans:
-        """Tell for which samples [N] one of some heads within reach [p, C] might predict something else."""
+        """Return for which samples [N] any of some heads within reach [p, C] might predict another class."""
         found: Booleans = center.lead <= reach.max(axis=0)[center.guess] * self._norms[: len(center.lead)]
         return found
 

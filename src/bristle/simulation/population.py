@@ -13,8 +13,8 @@ from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw
 from bristle.backbones import Backbone, extract
 from bristle.data import Dataset, partitions
-from bristle.learning.metrics import Evaluation
-from bristle.learning.samples import Samples
+from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
+from bristle.learning.baselines import ITERATIONS as ORACLE_STEPS
 from bristle.learning.training import held_labels
 from bristle.rules import Rule
 from bristle.simulation.indexing import rows_of
@@ -52,7 +52,7 @@ def prepare(
 ) -> FeatureData:
     """Extract the features of a dataset, or take them from the cache.
 
-    `test_samples` limits the test set to its first samples, for those who cannot wait.
+    `test_samples` limits the test set to its first samples.
     """
     return FeatureData(
         train=extract(backbone, dataset.x_train, progress=progress),
@@ -64,7 +64,7 @@ def prepare(
     )
 
 
-# Held-out features of up to so many bytes are looked up once; those of larger worlds whenever they are needed.
+# Held-out features up to this many bytes are gathered once; those of larger worlds whenever they are needed.
 KEPT_BYTES = 3 << 29
 
 
@@ -113,7 +113,7 @@ class Population:
 
     @property
     def evaluation_bytes(self) -> int:
-        """What `evaluation(None)` would take."""
+        """Bytes that `evaluation(None)` takes."""
         return int(np.prod(self.held_out.labels.shape)) * int(self.held.features.shape[-1]) * 4
 
     def _moved(self, samples: Samples, rows: Integers | None) -> Samples:
@@ -128,7 +128,7 @@ class Population:
 
 
 def populate(scenario: Scenario, data: FeatureData) -> Population:
-    """Share out the samples of `data` to benign peers and attackers."""
+    """Distribute the samples of `data` to benign peers and attackers."""
     classes, labels = len(data.classes), to_numpy(data.train_labels)
     if scenario.partition is None:
         train, held_out, theirs = _consecutive(scenario, labels, classes)
@@ -154,7 +154,7 @@ def _consecutive(scenario: Scenario, labels: Integers, classes: int) -> tuple[In
 
 
 def _unpadded(index: Integers) -> Integers:
-    """Leave out the columns on the right that nobody has a sample in; one stays."""
+    """Drop the columns on the right that are padding in every row; keep at least one."""
     return index[:, : max(1, int((index >= 0).sum(axis=1).max(initial=0)))]
 
 
@@ -174,6 +174,15 @@ def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tup
     everything = partitions.IID(samples=scenario.samples_per_class, held_out=0, reuse=True)
     theirs = everything(labels[free], peers=scenario.attackers, seed=scenario.seed).padded().train
     return padded.train, padded.held_out, free[theirs]
+
+
+def oracle_accuracy(held: Samples, data: FeatureData, *, steps: int = ORACLE_STEPS) -> float:
+    """Return the test accuracy of one head that is trained on the samples of all peers together."""
+    assert held.index is not None
+    index = to_numpy(held.index)
+    index = index[index >= 0]
+    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=steps)
+    return float(accuracy_on(head, data.test, data.test_labels))
 
 
 def class_counts(samples: Samples, classes: int) -> Integers:

@@ -1,4 +1,4 @@
-"""What a run leaves: tidy rows, and a picture of them."""
+"""Results of a run: tidy rows, and a plot of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle.attacks import Attack
-from bristle.attacks.registry import ATTACKS
-from bristle.rules import Rule
-from bristle.rules.registry import RULES, STEPS
+from bristle.attacks import ATTACKS, Attack
+from bristle.rules import RULES, STEPS, Rule
 from bristle.rules.steps import Chain
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measurement import Measurement

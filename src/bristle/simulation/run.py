@@ -26,7 +26,7 @@ from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measurement import Measurement, evaluated_peers, measure, measure_large, prediction_cache
 from bristle.simulation.population import FeatureData
 from bristle.simulation.results import Results, Row, row_of
-from bristle.simulation.scenario import Scenario
+from bristle.simulation.scenario import EVALUATE_EVERY, Scenario
 from bristle.simulation.world import Round, World
 
 FORMAT = 2
@@ -34,7 +34,7 @@ LOG = logging.getLogger("bristle.simulation")
 
 
 def fingerprint(world: World, *, every: int, figure: str) -> str:
-    """Return what tells a run from any other: SHA-256 of its scenario, its data and what its rows look like."""
+    """Return the identity of a run: SHA-256 of its scenario, data, figure name and evaluation interval."""
     data = world.data
     users = () if data.user is None else (data.user,)
     arrays = (data.train, data.train_labels, data.test, data.test_labels, *users)
@@ -52,7 +52,7 @@ def save_checkpoint(path: Path, world: World, rows: list[Row], *, identity: str)
 
 
 def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
-    """Put a world where a checkpoint left it; return the rows so far."""
+    """Restore a world from a checkpoint; return the rows so far."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such checkpoint; leave out resume to begin anew")
     try:
@@ -77,7 +77,6 @@ def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
     return rows
 
 
-EVERY = 10
 SAVE_AFTER = 30.0  # seconds between checkpoints
 
 
@@ -123,7 +122,7 @@ def run(
     data: FeatureData,
     *,
     figure: str = "",
-    every: int = EVERY,
+    every: int = EVALUATE_EVERY,
     checkpoint: Path | None = None,
     resume: bool = False,
     evaluate_peers: int | None = None,

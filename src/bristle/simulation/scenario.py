@@ -11,10 +11,13 @@ from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
 from bristle.data.partitions import Partitioner
 from bristle.learning import HeadState, TrainingSettings
-from bristle.peer.sharing import Sharing
+from bristle.peer.step import Sharing
 from bristle.rules import Bristle, Rule
 from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.topology import All, Topology
+
+EVALUATE_EVERY = 10
+"""Iterations between evaluations, unless said otherwise."""
 
 Moments = Literal["same", "float16", "bfloat16"]
 Shared = Literal["same", "bfloat16"]
@@ -145,7 +148,7 @@ class Scenario:
     sharing: Sharing = field(default_factory=Sharing)
 
     def check(self) -> None:
-        """Refuse what cannot be; the data may have more to say."""
+        """Raise ValueError for settings that are impossible with any data."""
         if self.peers < 1 or self.attackers < 0:
             raise ValueError(f"a world needs at least 1 peer and 0 attackers, not {self.peers} and {self.attackers}")
         if not isinstance(self.rule, Rule) or not isinstance(self.attack, Attack):

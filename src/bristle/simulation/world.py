@@ -18,19 +18,18 @@ from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.step import StepState, step
 from bristle.rules import Decision
-from bristle.simulation.adversary import Adversary, Scene
+from bristle.simulation.adversary import Adversary, IterationScene
 from bristle.simulation.exchange import Exchange, augmented, with_ones
 from bristle.simulation.indexing import SPARSE, joined, rows_of
 from bristle.simulation.mailbox import Mailbox, Schedule
-from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import KEPT_BYTES, FeatureData, populate
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Booleans, Integers
+from bristle.simulation.topology import Booleans, Integers, Neighbourhoods
 from bristle.wire.sizes import head_bytes
 
 
 def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
-    """Return what is shared of heads [peers, C, D] in an iteration: themselves, or cut and with noise."""
+    """Return heads [peers, C, D] as they are shared in an iteration: unchanged, or clipped and with noise."""
     if scenario.sharing.plain:
         return heads
     peers, classes, features = heads.shape
@@ -42,7 +41,7 @@ def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
 
 
 CHUNK_BYTES = 64 << 20
-"""What the heads that a chunk of receivers hears may take, where each hears few of all."""
+"""Memory budget for the heads that a chunk of receivers hears, where each hears few of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,17 +86,19 @@ class World:
         self.head_shape = (classes, int(data.train.shape[1]))
         begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
         self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
-        self.adversary = Adversary(scenario, self.population, like=data.train, head_shape=self.head_shape)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
-        self._claims: Array | None = None
+        benign: Array | None = None
         if scenario.rule.uses_claims:
             claims = self.population.claims(classes, scenario.rule)
             claims[: peers - round(scenario.claiming * peers)] = False
-            self._claims = from_numpy(claims, like=data.train)
+            benign = from_numpy(claims, like=data.train)
+        self.adversary = Adversary(
+            scenario, self.population, like=data.train, head_shape=self.head_shape, claims=benign
+        )
         self.exchange = Exchange(scenario, self.population, classes) if scenario.rule.shares == "evidence" else None
         self.bias: Array | None = None
         self._neighbourhoods = Neighbourhoods(scenario)
-        self._neighbourhoods.at(1)  # says whether the graph can be
+        self._neighbourhoods.at(1)  # raises if the topology is impossible
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
         self.mailbox = Mailbox(scenario.asynchrony, self.heads, self._schedule.present(1), seed=scenario.seed)
         small = self.population.evaluation_bytes <= KEPT_BYTES
@@ -146,7 +147,7 @@ class World:
         mailbox.absent(present, iteration)
         arrived = mailbox.arrived(around.peers, present, iteration)
         theirs = around.attackers
-        scene = Scene(
+        scene = IterationScene(
             iteration=iteration,
             heads=self.heads,
             pool=mailbox.heads,
@@ -185,10 +186,10 @@ class World:
         return Round(iteration, np.arange(self.scenario.peers), found.senders, found.mask, decision)
 
     def accuracy(self) -> Array:
-        """Accuracy of each benign peer on the whole test set [peers]."""
+        """Return the accuracy of each benign peer on the whole test set [peers]."""
         return accuracy_on(*self.scoring, self.data.test_labels)
 
-    def _chunks(self, scene: Scene, receivers: Integers) -> Iterator[Integers]:
+    def _chunks(self, scene: IterationScene, receivers: Integers) -> Iterator[Integers]:
         models = scene.arrived.index.shape[1] + scene.attackers.shape[1]
         size = self.scenario.receivers_at_once
         if size is None:
@@ -200,7 +201,7 @@ class World:
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]
 
-    def _step(self, scene: Scene, receivers: Integers) -> tuple[StepState, Decision]:
+    def _step(self, scene: IterationScene, receivers: Integers) -> tuple[StepState, Decision]:
         scenario, iteration = self.scenario, scene.iteration
         rows = None if len(receivers) == scenario.peers else receivers
         received, mask = self.adversary.inbox(scene, rows)
@@ -220,7 +221,7 @@ class World:
             samples=samples,
             evaluation=evaluation,
             mask=mask,
-            claims=None if self._claims is None else self.adversary.claims(scene, rows, self._claims),
+            claims=self.adversary.claims(scene, rows),
             batch_draws=self._draws(Stream.BATCHES, receivers, iteration, int(samples.labels.shape[-1])),
             model_draws=self._draws(Stream.MODELS, receivers, iteration, models) if scenario.rule.stochastic else None,
             senders=from_numpy(rows_of(scene.senders, rows), like=self.heads),
@@ -261,7 +262,7 @@ class World:
         return {name: to_numpy(values) for name, values in found.items()}
 
     def restore(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Go back to what `arrays` returned, in a world of the same scenario and data."""
+        """Restore what `arrays` returned, in a world of the same scenario and data."""
 
         def of(name: str) -> Array:
             return from_numpy(arrays[name], like=self.data.train)

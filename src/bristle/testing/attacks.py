@@ -1,4 +1,4 @@
-"""Whether an attack keeps the rules that every attack must keep."""
+"""`check_attack`: a conformance test for attacks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.attacks import Attack, Knowledge, Scene, StatementAttack, View
-from bristle.attacks.registry import crafts_statements_only
+from bristle.attacks import Attack, Knowledge, Scene, StatementAttack, View, crafts_statements_only
 from bristle.learning.metrics import Evaluation
 from bristle.rules.evidence import Statement, state
 from bristle.testing.expectation import expect
@@ -29,8 +28,10 @@ def check_attack(attack: Attack, *, classes: int = 10, seed: int = 0) -> None:
     array gives, and every array library that is installed what NumPy gives; the same randomness gives the
     same bits; nothing that comes in is changed; absent heads count for nothing, and having none is no
     mishap; claims are booleans [..., K, C]; labels stay in range and padding stays padding; and what the attack
-    does not know has no influence on what it sends. Of an attack that crafts statements: it returns one for each
-    attacker, finite unless it says otherwise, changes nothing that comes in, and repeats with the same generator.
+    does not know has no influence on what it sends. An attack that `broadcasts` sends all victims of a batch the
+    same instead; one with a `feature_count` is tried on heads with so many features. Of an attack that crafts
+    statements: it returns one for each attacker, finite unless it says otherwise, changes nothing that comes in, and
+    repeats with the same generator.
 
     Parameters
     ----------
@@ -120,7 +121,7 @@ class _Trial:
     def __init__(self, attack: Attack, attackers: int, classes: int, rng: np.random.Generator) -> None:
         self.attack = attack
         self.rng = rng
-        head = (classes, FEATURES)
+        head = (classes, attack.feature_count or FEATURES)
         mask = rng.random((*self.batch, MODELS)) < 0.7
         mask[..., -1] = True
         inbox = rng.normal(size=(*self.batch, MODELS, *head))
@@ -137,6 +138,7 @@ class _Trial:
             update=rng.normal(size=victim.shape) / 4,
             testable=rng.random((*self.batch, classes)) < 0.5,
             sent=rng.normal(size=(*self.batch, attackers, *head)),
+            claims=rng.random((9, classes)) < 0.5,
         )
         self.draws = rng.random(self.view.own.shape)
 
@@ -173,11 +175,14 @@ def _check_form(trial: _Trial) -> None:
 
 def _check_claims(trial: _Trial) -> None:
     """What attackers claim is one boolean for each of them and each class, from what they know alone."""
-    seen = trial.view.seen_by(trial.attack.knows)
-    claims = trial.attack.claims(seen)
-    shape = tuple(trial.view.own.shape[:-1])
-    trial.expect(tuple(claims.shape) == shape, f"claims {tuple(claims.shape)}, not {shape}")
-    trial.expect(claims.dtype == np.bool, f"claims {claims.dtype}, not booleans")
+    for view in (trial.view, replace(trial.view, claims=None)):
+        try:
+            claims = trial.attack.claimed(view)
+        except Exception as error:
+            raise AssertionError(f"{trial.attack!r} cannot claim: {type(error).__name__}: {error}") from error
+        shape = tuple(trial.view.own.shape[:-1])
+        trial.expect(tuple(claims.shape) == shape, f"claims {tuple(claims.shape)}, not {shape}")
+        trial.expect(claims.dtype == np.bool, f"claims {claims.dtype}, not booleans")
 
 
 def _check_purity(trial: _Trial) -> None:
@@ -198,7 +203,8 @@ def _check_knowledge(trial: _Trial) -> None:
         "other heads": lambda values: trial.rng.normal(size=values.shape),
     }
     for occasion, decoy in decoys.items():
-        hidden = replace(_with_decoys(trial.view, decoy), own=trial.view.own, sent=trial.view.sent)
+        view = trial.view
+        hidden = replace(_with_decoys(view, decoy), own=view.own, sent=view.sent, claims=view.claims)
         if knows != Knowledge.NOTHING:
             hidden = replace(hidden, inbox=trial.view.inbox, inbox_mask=trial.view.inbox_mask)
         if knows == Knowledge.EVERYTHING:
@@ -225,7 +231,8 @@ def _check_no_heads(trial: _Trial) -> None:
     mixed[0] = False
     sent = trial.send(replace(view, inbox_mask=mixed), "when some victims receive nothing")
     expected = trial.send(view, "on a full inbox")
-    trial.compare(sent[1], expected[1], "sends a victim something else because another one receives nothing")
+    if not trial.attack.broadcasts:
+        trial.compare(sent[1], expected[1], "sends a victim something else because another one receives nothing")
 
 
 def _check_first_round(trial: _Trial) -> None:
@@ -242,6 +249,12 @@ def _check_training(trial: _Trial) -> None:
 
 def _check_batches(trial: _Trial) -> None:
     together = trial.send(trial.view, "on a batch of victims")
+    if trial.attack.broadcasts:
+        same = replace(trial.view, own=np.broadcast_to(trial.view.own[:1, :1], trial.view.own.shape))
+        draws = np.broadcast_to(trial.draws[:1, :1], trial.draws.shape)
+        sent = trial.send(same, "on a batch of victims", draws)
+        trial.compare(sent, sent[:1, :1], "says that it broadcasts but sends one victim something else than another")
+        return
     for victim in np.ndindex(trial.batch):
         alone = trial.send(_at(trial.view, victim), "on a single victim", trial.draws[victim])
         trial.compare(together[victim], alone, f"sends victim {victim} something else in a batch than alone")
@@ -283,16 +296,16 @@ def _check_labels(attack: Attack, classes: int, rng: np.random.Generator) -> Non
         expect(flips == attack.flips_labels, f"{attack!r}: flips_labels is {attack.flips_labels}, not {flips}")
 
 
-_FIELDS = ("own", "inbox", "inbox_mask", "victim", "update", "testable", "sent")
+_FIELDS = ("own", "inbox", "inbox_mask", "victim", "update", "testable", "sent", "claims")
 
 
 def _arrays(view: View) -> tuple[Any, ...]:
-    return view.own, view.inbox, view.inbox_mask, view.victim, view.update, view.testable, view.sent
+    return tuple(vars(view)[field] for field in _FIELDS)
 
 
 def _converted(view: View, convert: Callable[[Any], Any]) -> View:
     """Return the view with every array converted."""
-    return replace(view, **dict(zip(_FIELDS, map(convert, _arrays(view)), strict=True)))
+    return replace(view, **{k: convert(v) for k, v in zip(_FIELDS, _arrays(view), strict=True) if v is not None})
 
 
 def _with_decoys(view: View, decoy: Callable[[Any], Any]) -> View:
@@ -306,7 +319,7 @@ def _moved(view: View, library: Any) -> View:
 
 
 def _at(view: View, victim: tuple[int, ...]) -> View:
-    return _converted(view, lambda values: values[victim])
+    return replace(_converted(replace(view, claims=None), lambda values: values[victim]), claims=view.claims)
 
 
 def _as_type(values: Any, dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What every rule promises, as one check."""
+"""`check_rule`: a conformance test for rules."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def _check_answer(scene: RuleInputs, answer: Decision) -> None:
     used = (weights > TOLERANCE).any(axis=-1)
     kept = np.isin(reasons, (Reason.KEPT, Reason.CLIPPED))
     expect((kept | ~used).all(), "a model has weight, but its reason says that it was not kept")
-    told = [answer.explain((i, j)) for i in range(RECEIVERS) for j in range(models)]
-    expect(all(told), "a model's fate is not explained")
+    explained = [answer.explain((i, j)) for i in range(RECEIVERS) for j in range(models)]
+    expect(all(explained), "a model's fate is not explained")
 
 
 def _check_unchanged_and_repeatable(rule: Rule, scene: RuleInputs, answer: Decision) -> None:

@@ -1,7 +1,7 @@
-"""A head as bytes: float32, float16 or int8 with a scale for each row; plain or zlib.
+"""Encoding of heads: float32, float16 or int8 with a scale per row; plain or zlib.
 
-Values of more than one byte go by byte planes (all first bytes, then all second ones, ...): exponents then stand
-together, where zlib finds them.
+Values of several bytes are written as byte planes (all first bytes, then all second ones, ...), which zlib compresses
+better: the exponents stand together.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _STEPS = 127
 
 
 def encode_head(head: NDArray[Any], *, encoding: Encoding, compress: bool) -> bytes:
-    """Return a head's body.
+    """Encode a head.
 
     Raises
     ------
     ValueError
-        If the head is no matrix of finite numbers, or has values that the encoding cannot hold.
+        If the head is not a finite matrix, or has values out of the encoding's range.
     """
     if encoding not in ENCODING_CODES:
         raise ValueError(f"encoding must be one of {', '.join(ENCODING_CODES)}, not {encoding!r}")
@@ -64,13 +64,13 @@ def _encode_int8(values: Head) -> bytes:
 
 
 def largest_body(shape: tuple[int, int], encoding: Encoding, compression: int) -> int:
-    """Return the most bytes that an honest body has: zlib adds at most some thousandths to what it cannot compress."""
+    """Return the largest valid body size: zlib adds at most about a thousandth to incompressible data."""
     raw = raw_bytes(*shape, encoding)
     return raw if compression == PLAIN else raw + (raw >> 10) + 64
 
 
 def decode_head(body: bytes, *, shape: tuple[int, int], encoding: Encoding, compression: int) -> Head | Refusal:
-    """Return the head in a body, having spent no more memory than a head of that shape takes."""
+    """Decode a head, or return why it is refused, in no more memory than a head of that shape takes."""
     expected = raw_bytes(*shape, encoding)
     raw = _inflate(body, expected) if compression == ZLIB else body
     if isinstance(raw, Refusal):

@@ -1,4 +1,4 @@
-"""Which peers belong together: the same application, backbone, classes and, optionally, secret."""
+"""Groups: peers with the same application, backbone, classes and, optionally, secret."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SHORTEST_SECRET = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Peers whose heads fit together, and who may be one of them.
+    """A group of peers whose heads fit together, open or closed.
 
     Parameters
     ----------
     application : str
-        What the heads are for.
+        Name of the application.
     backbone : str
-        Digest of the backbone: heads of different backbones mean different things.
+        Digest of the backbone: heads of different backbones are not comparable.
     classes : tuple of str
-        The names of a head's rows, in their order.
+        Names of the classes, in the order of a head's rows.
     features : int
-        The length of a row.
+        Columns of a head.
     secret : bytes, optional
-        Closes the group to all who do not know it. At least 16 bytes, best drawn by a machine.
+        Closes the group to all who do not know it; at least 16 random bytes.
     members : frozenset of bytes, optional
         Closes the group to all but these key ids.
     """
@@ -71,7 +71,7 @@ class Group:
 
     @property
     def closed(self) -> bool:
-        """Whether one must be let in."""
+        """Whether the group has a secret or a list of members."""
         return self.secret is not None or self.members is not None
 
     @classmethod
@@ -98,24 +98,24 @@ class Group:
         return None
 
     def admits(self, key_id: bytes) -> bool:
-        """Tell whether the list of members, if there is one, names a key."""
+        """Return whether a key id may be a member."""
         return self.members is None or key_id in self.members
 
     def prove(self, purpose: bytes, challenge: bytes) -> bytes:
-        """Return HMAC(k, purpose, challenge)[:16], which only those who know the group's secret can."""
+        """Return HMAC(k, purpose, challenge)[:16], a proof of knowing the group's secret."""
         return hmac.digest(self._proof_key, _digest(purpose, challenge), "sha256")[:PROOF_BYTES]
 
     def proven(self, proof: bytes, purpose: bytes, challenge: bytes) -> bool:
-        """Tell, in constant time, whether `proof` is the one of this group."""
+        """Return whether a proof is valid, in constant time."""
         return hmac.compare_digest(proof, self.prove(purpose, challenge))
 
     def mix(self, shared: bytes) -> bytes:
-        """Return 32 bytes from what two peers agreed on and what the group knows, to make session keys from."""
+        """Return 32 bytes for session keys, from a key exchange and the group's secret."""
         return hmac.digest(self._proof_key, b"bristle session" + shared, "sha256")
 
 
 def _digest(*parts: bytes) -> bytes:
-    """Hash parts with their lengths, so that no two lists of parts look alike."""
+    """Hash parts with their lengths, so that different lists have different digests."""
     hashed = sha256(len(parts).to_bytes(4, "big"))
     for part in parts:
         hashed.update(len(part).to_bytes(8, "big") + part)
@@ -124,5 +124,5 @@ def _digest(*parts: bytes) -> bytes:
 
 @lru_cache(maxsize=16)
 def _stretch(secret: bytes, salt: bytes) -> bytes:
-    """Make guessing a weak secret slow: all see the group's id, and each guess at it costs 16 MiB and a while."""
+    """Stretch a secret by scrypt: everybody sees the group's id, and each guess should be expensive."""
     return scrypt(secret, salt=salt, n=2**14, r=8, p=1, dklen=32)

@@ -1,8 +1,8 @@
-"""How two peers begin: hello, cookie, join, welcome.
+"""The handshake of two peers: hello, cookie, join, welcome.
 
-The side that is called spends nothing, and gives nothing away, before the caller has shown that it receives at its
-address (cookie), has the key that it says (signature) and belongs to the group (proof, list of members). Both
-contribute fresh X25519 keys, so that sessions of the past stay closed when an identity is stolen.
+The responder keeps no state and reveals nothing before the caller has proved that it receives at its address (cookie),
+holds its private key (signature) and belongs to the group (proof, list of members). Both sides contribute fresh
+X25519 keys: a stolen identity does not open past sessions (forward secrecy).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NONCE_BYTES = 16
 COOKIE_BYTES = 16
 EPHEMERAL_BYTES = 32
 ALONE = 1
-"""A join's flag: the caller has no neighbours."""
+"""Flag of a join: the caller has no neighbours."""
 
 FULL = 1
-"""A welcome's flag: there is no room."""
+"""Flag of a welcome: no slot is free."""
 
 _IPV8 = b"\x00\x02"
 PREFIX_BYTES = len(_IPV8) + GROUP_ID_BYTES
@@ -46,36 +46,36 @@ _COOKIE_LIFE = 30.0
 
 
 def prefix_of(group: Group) -> bytes:
-    """Return what every handshake datagram of a group begins with: IPv8's prefix, with the group as the community."""
+    """Return the prefix of a group's handshake datagrams: IPv8's, with the group as the community."""
     return _IPV8 + group.id
 
 
 def is_handshake(datagram: bytes) -> bool:
-    """Tell whether a datagram looks like a handshake of some group."""
+    """Return whether a datagram looks like a handshake of some group."""
     return len(datagram) > PREFIX_BYTES and datagram.startswith(_IPV8)
 
 
 def is_request(datagram: bytes) -> bool:
-    """Tell whether a handshake datagram asks for something: a hello or a join, which anybody may send unasked."""
+    """Return whether a handshake datagram is a request, hello or join, which anybody may send."""
     return datagram[PREFIX_BYTES] in (HELLO, JOIN)
 
 
 def cookie_of(datagram: bytes, group: Group) -> bytes | None:
-    """Return the cookie in what may be a join, to be checked before anything else is; None: it is no join."""
+    """Return the cookie of a join, to be checked before anything else; None if it is no join."""
     at = PREFIX_BYTES + 3  # After kind, version and flags.
     return datagram[at : at + COOKIE_BYTES] if datagram.startswith(prefix_of(group) + bytes([JOIN])) else None
 
 
 @dataclass(frozen=True)
 class Hello:
-    """The caller asks whether somebody of this group is there."""
+    """The caller looks for a peer of the group."""
 
     nonce: bytes
 
 
 @dataclass(frozen=True)
 class Cookie:
-    """The other side asks the caller to come back with this."""
+    """The responder asks the caller to repeat this cookie."""
 
     nonce: bytes
     cookie: bytes
@@ -83,7 +83,7 @@ class Cookie:
 
 @dataclass(frozen=True)
 class Join:
-    """The caller says who it is, and shows that it belongs here. With `alone`: it has no neighbours."""
+    """The caller authenticates itself. `alone`: it has no neighbours."""
 
     alone: bool
     cookie: bytes
@@ -97,7 +97,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The other side does the same. With `full`: but it has no room, and will only hand on addresses."""
+    """The responder authenticates itself. `full`: it has no free slot, and will only pass on addresses."""
 
     full: bool
     nonce: bytes
@@ -109,17 +109,17 @@ class Welcome:
 
 
 def encode_hello(group: Group, nonce: bytes) -> bytes:
-    """Return a hello."""
+    """Encode a hello."""
     return prefix_of(group) + _HELLO.pack(HELLO, VERSION, nonce)
 
 
 def encode_cookie(group: Group, nonce: bytes, cookie: bytes) -> bytes:
-    """Return the answer to a hello."""
+    """Encode the answer to a hello."""
     return prefix_of(group) + _COOKIE.pack(COOKIE, nonce, cookie)
 
 
 def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | Refusal:
-    """Return the handshake message in a datagram. No signature or proof has been looked at."""
+    """Decode a handshake message, without checking signature or proof."""
     if not is_handshake(datagram):
         return Refusal.MALFORMED
     if not datagram.startswith(prefix_of(group)):
@@ -160,7 +160,7 @@ class CookieJar:
         return blake2s(content, key=self._secret, digest_size=COOKIE_BYTES).digest()
 
     def accepts(self, cookie: bytes, address: tuple[str, int], now: float) -> bool:
-        """Tell whether a cookie was given to an address a short while ago."""
+        """Return whether a cookie was given to an address a short while ago."""
         return hmac.compare_digest(cookie, self.make(address, now)) or hmac.compare_digest(
             cookie, self.make(address, now, age=1)
         )

@@ -1,4 +1,4 @@
-"""Who a peer is: an IPv8 key pair (X25519 and Ed25519) in a file that only its owner can read."""
+"""The identity of a peer: an IPv8 key pair (X25519 and Ed25519) in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SECRET_PREFIX = b"LibNaCLSK:"
 
 
 def key_id_of(key: bytes) -> bytes:
-    """Return SHA-256(key)[:20], the name of a public key of 64 bytes."""
+    """Return the key id of a 64-byte public key, SHA-256(key)[:20]."""
     return sha256(key).digest()[:KEY_ID_BYTES]
 
 
 def verify(key: bytes, signature: bytes, message: bytes) -> bool:
-    """Tell whether the owner of a public key of 64 bytes signed a message (Ed25519)."""
+    """Return whether a signature of a message is valid for a 64-byte public key (Ed25519)."""
     if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
@@ -36,12 +36,12 @@ def verify(key: bytes, signature: bytes, message: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Identity:
-    """A key pair, and the name that others know it by.
+    """A key pair and its key id.
 
     Parameters
     ----------
     secret : bytes
-        Both secret keys, as IPv8 writes them. Never shown.
+        Both secret keys, in IPv8's format. Never shown.
     """
 
     secret: bytes = field(repr=False)
@@ -60,12 +60,12 @@ class Identity:
 
     @classmethod
     def generate(cls) -> Identity:
-        """Return a new identity that is in no file."""
+        """Generate a new identity, without a file."""
         return cls(PrivateKey.generate(CURVE).key_to_bin())
 
     @classmethod
     def load_or_create(cls, path: str | Path) -> Identity:
-        """Return the identity in a file, which is made, for its owner's eyes only, if there is none.
+        """Load the identity from a file; create it, readable by its owner only, if there is none.
 
         Raises
         ------
@@ -88,16 +88,16 @@ class Identity:
             raise ValueError(f"{path}: {error}; move the file away to get a new identity") from None
 
     def sign(self, message: bytes) -> bytes:
-        """Return a signature of 64 bytes (Ed25519)."""
+        """Return a 64-byte signature (Ed25519)."""
         return self._signer.signature(message)
 
     def verify(self, signature: bytes, message: bytes) -> bool:
-        """Tell whether this identity signed a message."""
+        """Return whether this identity signed a message."""
         return verify(self.key, signature, message)
 
 
 def _create(path: Path, secret: bytes) -> None:
-    """Write a key so that the file is whole or not there, and never replaces one that another process has just made."""
+    """Write a key atomically, without replacing one that another process has just written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""What a head's sender signs: who, for which group, which iteration, how it is written, and a digest of every chunk."""
+"""The signed manifest of a head: sender, group, iteration, encoding, and a digest of every chunk of its body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, MOST_CHUNKS, Encoding, 
 VERSION = 1
 CLAIMS = 1
 LARGEST_MANIFEST = 1_150
-"""So that one always fits into one datagram of the smallest size."""
+"""Bytes: a manifest always fits into the smallest datagram."""
 
 _FIELDS = struct.Struct(f">BBBB{GROUP_ID_BYTES}s{KEY_ID_BYTES}sQIIIIIHH")
 _EXTENSION = struct.Struct(">HH")
@@ -37,24 +37,24 @@ class ManifestExtension:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What its sender says of a head.
+    """Description of a head by its sender.
 
     Parameters
     ----------
     group, sender : bytes
         The group's id, the sender's key id.
     sequence : int
-        Grows with every head of a sender.
+        Sequence number, larger for every new head of a sender.
     iteration : int
-        How far the sender says it has come.
+        The sender's iteration, as it states.
     encoding, compression
-        How the head is written.
+        Encoding of the body.
     classes, features : int
         The head's shape.
     body : int
-        Bytes, after compression.
+        Size of the body in bytes, after compression.
     digests : tuple of bytes
-        Of the body's chunks.
+        Digests of the body's chunks.
     extensions : tuple of ManifestExtension
         Claims, and whatever later versions add.
     """
@@ -77,7 +77,7 @@ class Manifest:
         return self.classes, self.features
 
     def claims(self) -> NDArray[np.bool_] | None:
-        """Return which classes the sender says that it knows first-hand, if it says so."""
+        """Return the classes that the sender says it trains and tests itself; None if it does not say."""
         for extension in self.extensions:
             if extension.type == CLAIMS:
                 bits = np.frombuffer(extension.value, np.uint8)
@@ -85,29 +85,29 @@ class Manifest:
         return None
 
     def matches(self, body: bytes) -> bool:
-        """Tell whether a body is the one that was signed."""
+        """Return whether a body matches the signed digests."""
         return len(body) == self.body and digests_of(body) == self.digests
 
 
 def claims_extension(claims: NDArray[np.bool_]) -> ManifestExtension:
-    """Return the extension that carries claims: a bit for each class, the lowest first."""
+    """Encode claims as an extension: a bit per class, the lowest first."""
     return ManifestExtension(CLAIMS, np.packbits(claims, bitorder="little").tobytes())
 
 
 def digests_of(body: bytes) -> tuple[bytes, ...]:
-    """Return BLAKE2b, 16 bytes each, of a body's chunks."""
+    """Return the 16-byte BLAKE2b digests of a body's chunks."""
     size = chunk_bytes(len(body))
     view = memoryview(body)
     return tuple(blake2b(view[at : at + size], digest_size=DIGEST).digest() for at in range(0, len(body), size))
 
 
 def encode_manifest(manifest: Manifest, identity: Identity) -> bytes:
-    """Return a signed manifest.
+    """Encode and sign a manifest.
 
     Raises
     ------
     ValueError
-        If a number does not fit its field, or if all of it does not fit into one datagram.
+        If a number does not fit its field, or the manifest does not fit one datagram.
     """
     extensions = b"".join(_EXTENSION.pack(each.type, len(each.value)) + each.value for each in manifest.extensions)
     for name, value in (("iteration", manifest.iteration), ("body", manifest.body)):
@@ -142,7 +142,7 @@ def encode_manifest(manifest: Manifest, identity: Identity) -> bytes:
 
 
 def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
-    """Return what a manifest says, if it fits the group; whether its sender signed it is `is_signed`'s to say."""
+    """Decode a manifest, or return why it does not fit the group; `is_signed` checks the signature."""
     if not _FIELDS.size + SIGNATURE_BYTES <= len(data) <= LARGEST_MANIFEST:
         return Refusal.MALFORMED
     version, code, compression, reserved, group_id, sender, *numbers = _FIELDS.unpack_from(data)
@@ -202,11 +202,11 @@ def _decode_extensions(data: bytes, classes: int) -> tuple[ManifestExtension, ..
 
 
 def sequence_of(data: bytes) -> int:
-    """Return the sequence that bytes would have if they were a manifest: enough to answer, not to believe."""
+    """Return the sequence number in the bytes of a manifest, without any check."""
     return int.from_bytes(data[_SEQUENCE_AT : _SEQUENCE_AT + 8], "big")
 
 
 def is_signed(data: bytes, manifest: Manifest, key: bytes) -> bool:
-    """Tell whether the owner of a public key, who must be the manifest's sender, signed its bytes."""
+    """Return whether a manifest was signed with a public key that is its sender's."""
     content, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
     return key_id_of(key) == manifest.sender and verify(key, signature, _DOMAIN + content)

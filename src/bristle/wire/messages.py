@@ -23,7 +23,7 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def is_loopback(address: Address) -> bool:
-    """Tell whether an address is on this machine."""
+    """Return whether an address is on this machine."""
     return _ip(address[0]).is_loopback
 
 
@@ -34,17 +34,14 @@ def _network(host: str) -> str:
 
 
 def network_of(address: Address) -> str:
-    """Return the part of the network that an address is in: what whoever has one of its addresses may well have all of.
-
-    That is 256 addresses of IPv4, and as many as one link has of IPv6.
-    """
+    """Return the subnet of an address, /24 of IPv4 or /64 of IPv6: one owner may well have all of it."""
     return _network(address[0])
 
 
 def may_hand_on(address: Address, to: Address) -> bool:
-    """Tell whether an address means the same to a neighbour: addresses of this machine mean nothing to another one.
+    """Return whether an address may be passed on to a neighbour at `to`: loopback addresses only within one machine.
 
-    Also what a neighbour at `to` may hand on to us: nobody outside gets us to contact a service of this machine.
+    Also what a neighbour at `to` may pass on to us: no outsider gets us to contact a service of this machine.
     """
     ip = _ip(address[0])
     if address[1] == 0 or ip.is_multicast or ip.is_unspecified or ip == _EVERYBODY:
@@ -59,7 +56,7 @@ def encode_address(address: Address) -> bytes:
 
 
 def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
-    """Return the address at a place in bytes, and where it ends; None if there is none."""
+    """Return the address encoded at an offset, and the offset after it; None if there is none."""
     length = _FAMILIES.get(data[at]) if at < len(data) else None
     if length is None or at + 3 + length > len(data):
         return None
@@ -70,11 +67,11 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
 
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = range(1, 6)
 STOP = 0xFFFF
-"""An acknowledgement's base that means: send no more of this head, whether it has arrived or was refused."""
+"""Value of an acknowledgement's base: send no more of this head; it has arrived, or was refused."""
 
 MOST_UNITS = STOP - 1
 LARGEST_BITMAP = 128
-"""Bytes: a receiver tells of 1024 units beyond the first that it misses, and a sender keeps no more on their way."""
+"""Bytes: acknowledgements cover 1024 units beyond the first missing one, and a sender has no more in flight."""
 
 MOST_PEERS = 24
 
@@ -87,7 +84,7 @@ _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
 @dataclass(frozen=True)
 class SignedManifest:
-    """A manifest as it was signed, and the size of the pieces in which its body follows."""
+    """A signed manifest, and the size of the pieces of its body."""
 
     order: int
     piece_size: int
@@ -96,7 +93,7 @@ class SignedManifest:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a body. `order`: the how-manieth datagram of this head this is, sent again or not."""
+    """A part of a body. `order`: transmission number within this head, retransmissions included."""
 
     sequence: int
     order: int
@@ -106,18 +103,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """Which units of a head have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
+    """The units of a head that have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
 
     Parameters
     ----------
     sequence : int
-        Which head.
+        Sequence number of the head.
     newest : int
-        The highest order of a datagram that has come.
+        Highest transmission number received.
     base : int
         All units below it have arrived; `STOP`: send no more.
     later : int
-        Bit i tells whether unit base + 1 + i has arrived.
+        Bitmap: bit i is set if unit base + 1 + i has arrived.
     """
 
     sequence: int
@@ -128,7 +125,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Peers:
-    """A sign of life, the newest sequence seen from the receiver of it, and where other peers of the group listen."""
+    """Keep-alive: the newest sequence number seen from its receiver, and addresses of other peers of the group."""
 
     seen: int
     others: tuple[tuple[bytes, Address], ...] = ()
@@ -136,14 +133,14 @@ class Peers:
 
 @dataclass(frozen=True)
 class Leave:
-    """The sender stops; it need not be waited for."""
+    """The sender leaves."""
 
 
 Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
 
 
 def encode(message: Message) -> bytes:
-    """Return a message as bytes, to be sealed."""
+    """Encode a message, to be sealed."""
     match message:
         case Piece(sequence, order, index, data):
             return _PIECE.pack(PIECE, sequence, order, index) + data
@@ -160,7 +157,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message | Refusal:
-    """Return the message in bytes that were sealed."""
+    """Decode an unsealed message, or return why it is refused."""
     kind = data[0] if data else 0
     if kind == PIECE and len(data) > _PIECE.size:
         _, sequence, order, index = _PIECE.unpack_from(data)

@@ -1,4 +1,4 @@
-"""Why something that came from outside was not taken: one word for each reason, counted and shown."""
+"""Reasons for refusing input from other machines, as they are counted and shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """What a decoder answers instead of a value; also the key under which refusals are counted."""
+    """What a decoder returns in place of a value; its text is the key of the refusal counters."""
 
     MALFORMED = "malformed"
     VERSION = "unknown version"

@@ -1,4 +1,4 @@
-"""A session: what peers say to each other after a handshake is sealed (ChaCha20-Poly1305) and counts once."""
+"""A session after a handshake: authenticated encryption (ChaCha20-Poly1305) with replay protection."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _HEADER_BYTES = 1 + SESSION_ID_BYTES
 _NONCE_BYTES = 8
 _TAG_BYTES = 16
 _WINDOW = 4096
-"""How many datagrams late one may come and still be told from a replay."""
+"""Size of the replay window: datagrams that arrive later than this are refused."""
 
 _WINDOW_MASK = (1 << _WINDOW) - 1
 
 
 class Session:
-    """One direction each way between two peers, under keys that both contributed to.
+    """An encrypted session between two peers.
 
     Parameters
     ----------
     secret : bytes
-        What the handshake agreed on, 32 bytes.
+        The 32 bytes agreed on in the handshake.
     initiator : bool
-        Whether this side began: the directions have keys of their own.
+        Whether this side began; each direction has its own key.
     local, remote : bytes
-        How each side finds the session: 4 bytes that the receiver chose.
+        Session ids, 4 bytes chosen by each receiver.
     """
 
     def __init__(self, secret: bytes, *, initiator: bool, local: bytes, remote: bytes) -> None:
@@ -47,7 +47,7 @@ class Session:
         return self._prefix + self._keys.encrypt_str(message, self._outward)
 
     def open(self, datagram: bytes) -> bytes | Refusal:
-        """Return the message in a datagram, if the other side sealed it and it has not been here before."""
+        """Decrypt a datagram; refuse what was not sealed by the other side, or was received before."""
         if len(datagram) < _HEADER_BYTES + _NONCE_BYTES + _TAG_BYTES:
             return Refusal.MALFORMED
         number = int.from_bytes(datagram[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES], "big")
@@ -59,7 +59,7 @@ class Session:
         except (RuntimeError, ValueError):
             return Refusal.NOT_SEALED
         if ahead > 0:
-            # A sender who leaps ahead forgets its own past, and costs no long shift.
+            # A large jump clears the window instead of shifting far.
             self._window = 1 if ahead >= _WINDOW else (self._window << ahead | 1) & _WINDOW_MASK
             self._newest = number
         else:
@@ -69,5 +69,5 @@ class Session:
 
 
 def session_id_of(datagram: bytes) -> bytes:
-    """Return the session that a sealed datagram says it belongs to."""
+    """Return the session id of a sealed datagram."""
     return datagram[1:_HEADER_BYTES]

@@ -1,7 +1,6 @@
-"""How many bytes a head takes on the wire, by arithmetic alone.
+"""Sizes on the wire, by arithmetic: used by the network itself, and by the simulator to count bytes.
 
-The network is built from these numbers, and the simulator counts with them. `docs/wire-format.md` says what the bytes
-are.
+`docs/wire-format.md` describes the bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ DATAGRAM = 1232
 """Largest UDP payload that fits through every path that carries IPv6 (1280 bytes less IPv6 and UDP headers)."""
 
 LARGEST_DATAGRAM = 8192
-"""Largest UDP payload that is used on loopback, and that is looked at when it comes in."""
+"""Largest UDP payload that is sent on loopback, and accepted from anywhere."""
 
 SEAL = 29
 """Around every sealed message: kind 1, session 4, nonce 8, tag 16."""
@@ -41,7 +40,7 @@ ACKNOWLEDGEMENT = 15
 """One without a bitmap, as all are when nothing is lost or reordered: kind 1, sequence 8, newest 4, base 2."""
 
 ACKNOWLEDGE_EVERY = 16
-"""Units (manifest and pieces) after which a receiver acknowledges; it always does after the last."""
+"""Units (manifest and pieces) per acknowledgement; the last unit always gets one."""
 
 VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2, "int8": 1}
 SCALE_BYTES = 4
@@ -54,22 +53,22 @@ def raw_bytes(classes: int, features: int, encoding: Encoding) -> int:
 
 
 def chunk_bytes(body: int) -> int:
-    """Return the size of the chunks that a body is digested in: 4096 bytes, or as many as make 32 chunks."""
+    """Return the chunk size of a body for its digests: 4096 bytes, or a 32nd of the body if that is larger."""
     return max(SMALLEST_CHUNK, -(-body // MOST_CHUNKS))
 
 
 def chunk_count(body: int) -> int:
-    """Return how many chunks a body has."""
+    """Return the number of chunks of a body."""
     return -(-body // chunk_bytes(body))
 
 
 def piece_bytes(datagram: int = DATAGRAM) -> int:
-    """Return how many bytes of a body fit into one datagram."""
+    """Return the bytes of a body per datagram."""
     return datagram - SEAL - PIECE_HEADER
 
 
 def manifest_bytes(body: int, extensions: int = 0) -> int:
-    """Return the size of a manifest for a body, with so many bytes of extensions, their headers included."""
+    """Return the size of the manifest of a body, given the size of its extensions with their headers."""
     return MANIFEST + DIGEST * chunk_count(body) + extensions
 
 
@@ -96,11 +95,11 @@ def head_bytes(
     classes, features : int
         The head's shape.
     encoding : str
-        How values are written.
+        Encoding of the values.
     body : int, optional
-        The size after compression; by default there is none.
+        Size after compression; uncompressed by default.
     claims : bool
-        Whether the sender says which classes it knows first-hand.
+        Whether the sender adds its claims.
     datagram : int
         Largest UDP payload on the path.
     """

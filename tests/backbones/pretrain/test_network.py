@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bristle.backbones import OnnxBackbone
-from bristle.backbones.pretrain.network import ImageKind, Network, channels_first, to_onnx
+from bristle.backbones.pretrain.network import ImageKind, PaperNetwork, channels_first, to_onnx
 
 
 def images(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
@@ -18,7 +18,7 @@ def test_the_written_network_computes_what_the_trained_one_does(tmp_path: Path, 
     x = images(shape)
     kind = ImageKind.of(x)
     torch.manual_seed(0)
-    network = Network(kind, classes=3, width=7, dropout=0.5)
+    network = PaperNetwork(kind, classes=3, width=7, dropout=0.5)
     for norm in (network.first_norm, network.second_norm):  # negative gains too: what folding has to survive
         torch.nn.init.normal_(norm.weight)
         torch.nn.init.normal_(norm.bias)
@@ -46,7 +46,7 @@ def test_colours_are_normalised_each_by_its_own() -> None:
     assert kind.mean == pytest.approx(x.mean(axis=(0, 1, 2)))
     planes = channels_first(torch.from_numpy(x))
     assert planes.shape == (50, 3, 20, 20)
-    network = Network(kind, classes=2, width=2, dropout=0)
+    network = PaperNetwork(kind, classes=2, width=2, dropout=0)
     normal = (planes - network.mean) / network.deviation
     np.testing.assert_allclose(normal.mean(dim=(0, 2, 3)), 0, atol=1e-4)
     np.testing.assert_allclose(normal.std(dim=(0, 2, 3)), 1, atol=1e-3)

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from bristle.backbones import OnnxBackbone
-from bristle.backbones.pretrain import About, Pretrained, Progress, Recipe, pretrain
+from bristle.backbones.pretrain import About, EpochProgress, Pretrained, Recipe, pretrain
 from bristle.data import Dataset
 
 SMALL = Recipe(width=4, epochs=3, batch=16, learning_rate=0.02, averaging=0.5, validation=0.1)
@@ -83,7 +83,7 @@ class StoppedError(Exception):
 
 @pytest.mark.parametrize("after", [(1, 3), (2, 1), (3, 4)])
 def test_a_stopped_run_goes_on_to_the_same_result(tmp_path: Path, made: Pretrained, after: tuple[int, int]) -> None:
-    def stop(at: Progress) -> None:
+    def stop(at: EpochProgress) -> None:
         if (at.epoch, at.batch) == after:
             raise StoppedError
 
@@ -91,7 +91,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(tmp_path: Path, made: Pretrain
     with pytest.raises(StoppedError):
         pretrain(bars(), out=out, recipe=SMALL, device="cpu", progress=stop)
     assert not out.exists()
-    seen: list[Progress] = []
+    seen: list[EpochProgress] = []
     resumed = pretrain(bars(), out=out, recipe=SMALL, device="cpu", progress=seen.append)
     assert seen[0].epoch == after[0]  # what was trained before the last checkpoint is not trained again
     assert (seen[-1].epoch, seen[-1].finished) == (3, resumed.history[-1])
@@ -102,7 +102,7 @@ def test_without_resuming_a_run_starts_anew(tmp_path: Path, made: Pretrained) ->
     out, folder = tmp_path / "bars.onnx", tmp_path / "kept"
     pretrain(bars(), out=out, recipe=SMALL, device="cpu", checkpoints=folder)
     assert [path.name for path in folder.iterdir()] == ["checkpoint.npz"]
-    seen: list[Progress] = []
+    seen: list[EpochProgress] = []
     again = pretrain(
         bars(), out=out, recipe=SMALL, device="cpu", checkpoints=folder, resume=False, progress=seen.append
     )

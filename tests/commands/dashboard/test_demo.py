@@ -7,8 +7,8 @@ import pytest
 
 from bristle.commands.dashboard.demo import DemoBoard
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Connected, Finished, PeerIteration
 from bristle.commands.demo.tally import Tally
+from bristle.commands.demo.worker import Connected, Finished, PeerIteration
 from bristle.peer.record import Heard
 from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
 from bristle.rules.decision import Reason

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
-from bristle.commands.demo.relay import Address, Impairment, Relay, bound_socket
+from bristle.commands.demo.relay import Impairment, Relay, bound_socket
+from bristle.wire.messages import Address
 
 Wait = Callable[..., Any]
 Test = Callable[..., Awaitable[None]]

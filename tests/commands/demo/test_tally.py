@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Finished, PeerIteration
 from bristle.commands.demo.tally import Tally
+from bristle.commands.demo.worker import Finished, PeerIteration
 from bristle.peer.record import Heard
 
 MEMBERS = {"aa": 0, "bb": 1, "cc": 2}

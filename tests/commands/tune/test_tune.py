@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bristle import simulate
-from bristle.commands.tune import Progress, Trial, search_of, tune
+from bristle.commands.tune import Trial, TuningProgress, search_of, tune
 from bristle.simulation.config import read
 from bristle.simulation.experiment import Experiment, prepare_experiment
 
@@ -94,9 +94,9 @@ def test_an_interrupted_search_goes_on_to_the_same_result(experiment: Experiment
                 raise StoppedError
 
         with pytest.raises(StoppedError):
-            tune(search, tmp_path / "parts", progress=Progress(iteration=count))
+            tune(search, tmp_path / "parts", progress=TuningProgress(iteration=count))
     kept: list[Trial] = []
-    parts = tune(search, tmp_path / "parts", progress=Progress(begin=kept.extend))
+    parts = tune(search, tmp_path / "parts", progress=TuningProgress(begin=kept.extend))
     assert kept, "what was finished before was kept"
     assert parts == whole
     more = search_of(experiment, parameters=["alpha", "foreign"], trials=5, seeds=2)
@@ -114,9 +114,9 @@ def test_finished_worlds_of_an_interrupted_trial_are_not_run_again(experiment: E
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        tune(search, tmp_path, progress=Progress(iteration=count))
+        tune(search, tmp_path, progress=TuningProgress(iteration=count))
     done = 100
-    tune(search, tmp_path, progress=Progress(iteration=count))
+    tune(search, tmp_path, progress=TuningProgress(iteration=count))
     assert done == 100 + 8 + 3 * 8, "the third world, and the three with new seeds"
 
 
@@ -138,7 +138,7 @@ def test_a_folder_serves_one_search_at_a_time(experiment: Experiment, tmp_path: 
         raise StoppedError
 
     with pytest.raises(StoppedError):
-        tune(search, tmp_path, progress=Progress(iteration=intrude))
+        tune(search, tmp_path, progress=TuningProgress(iteration=intrude))
     assert len(tune(search, tmp_path).trials) == 1
 
 

@@ -83,7 +83,7 @@ def test_honest_heads_arrive_through_an_unsigned_flood(
 
         await rounds(peers, large, head_of, wait, flood)
         node = peers[0].node
-        # What a shield has dropped is known when it is lowered.
+        # What the filter has dropped is known when it is disabled.
         await wait(lambda: node.counters.refused.total() > 300)
         assert {link.key_id for link in node.membership.links.values()} == {peer.identity.key_id for peer in peers[1:]}
         assert len(node.membership.sessions) <= 4
@@ -179,7 +179,7 @@ def test_the_flood_filter_lets_through_what_it_should(
     attackers: Attackers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bristle.p2p.udp.FILTER_SECONDS", 600.0)  # Until it is lowered here.
+    monkeypatch.setattr("bristle.p2p.udp.FILTER_SECONDS", 600.0)  # Until it is disabled here.
 
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)
@@ -210,13 +210,18 @@ def test_the_flood_filter_lets_through_what_it_should(
         for attacker in crowd:
             attacker.target = peers[0].address
             attacker.send(handshake.encode_hello(group, os.urandom(16)))
-        await asyncio.sleep(0.1)
-        for attacker in crowd:
-            try:
-                heard += bool(attacker.socket.recv(9000))
-            except BlockingIOError:
-                continue
-        assert 0 < heard < 60
+
+        def answered() -> bool:
+            nonlocal heard
+            for attacker in crowd:
+                try:
+                    heard += bool(attacker.socket.recv(9000))
+                except BlockingIOError:
+                    continue
+            return heard > 0
+
+        await wait(answered)
+        assert heard < 60
         # Those on a host that we know always are.
         friend = attackers(group)
         assert await friend.join(peers[0].address)
@@ -230,8 +235,9 @@ def test_a_socket_is_looked_at_now_and_then_while_it_is_crowded(
     async def scenario(network: RealNetwork) -> None:
         peers = await honest(network, wait, group, 2)
         endpoint = peers[0].udp
-        shields = endpoint._filter.enable(endpoint._allowed_traffic(), salt=0)
-        endpoint._filter.disable()
+        endpoint.enable_filter()
+        filters = endpoint.filtering
+        endpoint.disable_filter()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.connect(peers[0].address)
 
@@ -241,7 +247,7 @@ def test_a_socket_is_looked_at_now_and_then_while_it_is_crowded(
                 return bool(endpoint.crowded)
 
             await wait(crowded)
-            await wait(lambda: crowded() and (endpoint.filtering or not shields))
+            await wait(lambda: crowded() and (endpoint.filtering or not filters))
         peers[1].share(head_of(group), iteration=1)
         await peers[0].arrival()
         await wait(lambda: not endpoint.crowded and not endpoint.filtering)

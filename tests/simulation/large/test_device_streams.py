@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle._core.rng import Stream, draw
-from bristle.simulation.large.device import draw_on_device, stream_key
+from bristle._core.rng import Stream, draw, stream_key
+from bristle.simulation.large.device import draw_on_device
 
 
 @given(st.integers(0, 2**64 - 1), st.sampled_from(Stream), st.integers(0, 10**6), st.integers(1, 9))

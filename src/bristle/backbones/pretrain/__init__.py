@@ -23,8 +23,8 @@ from bristle.backbones.pretrain.card import About, Made, write_card
 from bristle.backbones.pretrain.network import channels_first, to_onnx
 from bristle.backbones.pretrain.training import (
     Epoch,
+    EpochProgress,
     Identity,
-    Progress,
     Recipe,
     Trainer,
     load_checkpoint,
@@ -33,7 +33,7 @@ from bristle.backbones.pretrain.training import (
 from bristle.backbones.pretrain.transfer import Transfer, check_enough, measure_transfer
 from bristle.data import Dataset
 
-__all__ = ["About", "Epoch", "Pretrained", "Progress", "Recipe", "Transfer", "pretrain"]
+__all__ = ["About", "Epoch", "EpochProgress", "Pretrained", "Recipe", "Transfer", "pretrain"]
 
 FEATURE_SCALE = 1.0
 """Root mean square of the features: with it, heads learn in the paper's 300 steps of Adam with 1e-3."""
@@ -79,7 +79,7 @@ def pretrain(
     resume: bool = True,
     transfer: Dataset | None = None,
     about: About | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[EpochProgress], None] | None = None,
 ) -> Pretrained:
     """Train the paper's network on `data` until convergence and write its frozen layers as an ONNX backbone.
 
@@ -175,7 +175,7 @@ def _train(
     identity: Identity,
     *,
     resume: bool,
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[EpochProgress], None] | None,
 ) -> None:
     state = load_checkpoint(path, identity) if resume else None
     if state is not None:

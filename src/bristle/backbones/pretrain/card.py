@@ -11,7 +11,7 @@ from bristle.backbones.pretrain.transfer import L2, LEARNING_RATE, MINI_BATCH, P
 
 @dataclass(frozen=True)
 class About:
-    """What a person says of the data, for the card.
+    """Description of the data, for the card.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class About:
 
 @dataclass(frozen=True)
 class Made:
-    """What a run made, in figures.
+    """Figures of a pre-training run.
 
     Parameters
     ----------

@@ -18,9 +18,22 @@ CHANNELS = 50  # of the second convolution: what is left of the image is 50 chan
 SMALLEST_IMAGE = 16  # pixels a side: below it nothing is left after the second pooling
 
 
+def sides_after(image: tuple[int, ...], layers: int) -> tuple[int, int]:
+    """Return height and width of an image after so many convolutions with pooling."""
+    height, width = image[:2]
+    for _ in range(layers):
+        height, width = (height - KERNEL + 1) // 2, (width - KERNEL + 1) // 2
+    return height, width
+
+
+def activated(convolved: Tensor) -> Tensor:
+    """Apply what follows each convolution: LeakyReLU, then the maximum of 2 x 2 neighbours."""
+    return nn.functional.max_pool2d(nn.functional.leaky_relu(convolved, SLOPE), 2)
+
+
 @dataclass(frozen=True)
 class ImageKind:
-    """What the network is fed: images `[height, width]` (grey) or `[height, width, channels]`.
+    """The input of the network: images `[height, width]` (grey) or `[height, width, channels]`.
 
     Parameters
     ----------
@@ -45,7 +58,7 @@ class ImageKind:
     @property
     def features(self) -> int:
         """How many features the network makes of an image: 50 channels of what two poolings leave."""
-        height, width = (((side - KERNEL + 1) // 2 - KERNEL + 1) // 2 for side in self.shape[:2])
+        height, width = sides_after(self.shape, 2)
         return CHANNELS * height * width
 
     @classmethod
@@ -74,7 +87,7 @@ class ImageKind:
         )
 
 
-class Network(nn.Module):
+class PaperNetwork(nn.Module):
     """conv 5x5 - LeakyReLU - maxpool 2 - conv 5x5 (50) - LeakyReLU - maxpool 2 - linear without bias.
 
     The network of J. Verbraeken, M. de Vos and J. Pouwelse, *Bristle: Decentralized Federated Learning in
@@ -109,25 +122,25 @@ class Network(nn.Module):
         self.register_buffer("deviation", torch.tensor(kind.deviation).reshape(-1, 1, 1), persistent=False)
 
     def features(self, pixels: Tensor) -> Tensor:
-        """Features `[n, features]` of float pixels `[n, channels, height, width]`."""
+        """Return features `[n, features]` of float pixels `[n, channels, height, width]`."""
         x = (pixels - self.mean) / self.deviation
         for convolution, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
-            x = nn.functional.max_pool2d(nn.functional.leaky_relu(norm(convolution(x)), SLOPE), 2)
+            x = activated(norm(convolution(x)))
         return x.flatten(1)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Logits `[n, classes]` of float pixels `[n, channels, height, width]`."""
+        """Return logits `[n, classes]` of float pixels `[n, channels, height, width]`."""
         logits: Tensor = self.head(self.dropout(self.features(pixels)))
         return logits
 
 
 def channels_first(x: Tensor) -> Tensor:
-    """Float pixels `[n, channels, height, width]` of images stored with channels last, or without."""
+    """Return float pixels `[n, channels, height, width]` of images stored with channels last, or without."""
     images = x.unsqueeze(1) if x.ndim == 3 else x.permute(0, 3, 1, 2)
     return images.to(torch.float32)
 
 
-def to_onnx(network: Network, *, scale: float, metadata: Mapping[str, str]) -> bytes:
+def to_onnx(network: PaperNetwork, *, scale: float, metadata: Mapping[str, str]) -> bytes:
     """Write everything but the last layer as ONNX: images as they are stored in, features out.
 
     LeakyReLU and max-pooling commute with a positive factor, so `scale` times the features comes from
@@ -154,7 +167,7 @@ def to_onnx(network: Network, *, scale: float, metadata: Mapping[str, str]) -> b
         *_block("second", "first.out", "second.out"),
         onnx_file.node("Flatten", ["second.out"], ["features"], axis=1),
     ]
-    content = onnx_file.Extension(
+    content = onnx_file.GraphPart(
         nodes=nodes,
         initializers=[onnx_file.tensor(name, array) for name, array in weights.items()],
         outputs=[onnx_file.value("features", "float32", ["batch", kind.features])],
@@ -187,7 +200,7 @@ def _block(name: str, source: str, target: str) -> Sequence[bytes]:
 def _folded(
     convolution: nn.Conv2d, norm: nn.BatchNorm2d, scale: float
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Weight and bias of one convolution that does what the two layers do in evaluation, times `scale`."""
+    """Return weight and bias of one convolution that equals the two layers in evaluation, times `scale`."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     with torch.no_grad():

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from bristle._core.files import write_atomically
-from bristle.backbones.pretrain.network import ImageKind, Network, channels_first
+from bristle.backbones.pretrain.network import ImageKind, PaperNetwork, channels_first
 
 State = dict[str, npt.NDArray[np.generic]]
-"""Everything that training needs to go on, by name."""
+"""Everything that training needs to continue, by name."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to: the mean training loss and the accuracy on the held-out images."""
+    """Results of an epoch: the mean training loss and the accuracy on the held-out images."""
 
     number: int
     loss: float
@@ -86,7 +86,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EpochProgress:
     """Where training stands: after `batch` of `batches` in `epoch` of `epochs`, both counted from 1."""
 
     epoch: int
@@ -94,7 +94,7 @@ class Progress:
     batch: int
     batches: int
     finished: Epoch | None = None
-    """What the epoch came to, after its last batch."""
+    """Results of the epoch, after its last batch."""
 
 
 class Trainer:
@@ -131,7 +131,7 @@ class Trainer:
         self.kind = ImageKind.of(x[order[held_out:]])
         self.batches = math.ceil(len(self._train[0]) / recipe.batch)
         with self._drawing(0):
-            make = Network(self.kind, classes=classes, width=recipe.width, dropout=recipe.dropout)
+            make = PaperNetwork(self.kind, classes=classes, width=recipe.width, dropout=recipe.dropout)
         self._network = make.to(self.device)
         self._optimiser = torch.optim.AdamW(
             self._network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
@@ -139,7 +139,7 @@ class Trainer:
         self._average = {name: value.clone() for name, value in self._network.state_dict().items()}
         self.history: list[Epoch] = []
 
-    def epoch(self, watch: Callable[[Progress], None] | None = None) -> Epoch:
+    def epoch(self, watch: Callable[[EpochProgress], None] | None = None) -> Epoch:
         """Train one more epoch."""
         number = len(self.history) + 1
         self._network.train()
@@ -151,7 +151,7 @@ class Trainer:
             for batch, chosen in enumerate(torch.split(order, self.recipe.batch), start=1):
                 losses += self._step(chosen, generator, (number - 1) * self.batches + batch)
                 if watch is not None and batch < self.batches:
-                    watch(Progress(number, self.recipe.epochs, batch, self.batches))
+                    watch(EpochProgress(number, self.recipe.epochs, batch, self.batches))
         loss = float(losses) / len(order)
         if not math.isfinite(loss):
             raise ValueError(
@@ -161,18 +161,18 @@ class Trainer:
         report = Epoch(number, loss, accuracy(self.converged(), *self._held_out))
         self.history.append(report)
         if watch is not None:
-            watch(Progress(number, self.recipe.epochs, self.batches, self.batches, report))
+            watch(EpochProgress(number, self.recipe.epochs, self.batches, self.batches, report))
         return report
 
-    def converged(self) -> Network:
+    def converged(self) -> PaperNetwork:
         """Return a network with the running mean of the weights, ready for evaluation."""
         classes = self._network.head.out_features
-        network = Network(self.kind, classes=classes, width=self.recipe.width, dropout=self.recipe.dropout)
+        network = PaperNetwork(self.kind, classes=classes, width=self.recipe.width, dropout=self.recipe.dropout)
         network.load_state_dict(self._average)
         return network.to(self.device).eval()
 
     def state(self) -> State:
-        """Everything needed to go on, as plain arrays."""
+        """Return everything needed to continue, as plain arrays."""
         state: State = {"history": np.array([(e.number, e.loss, e.validation) for e in self.history])}
         for group, tensors in self._tensors().items():
             state |= {f"{group}/{name}": value.detach().cpu().numpy() for name, value in tensors.items()}
@@ -221,7 +221,7 @@ class Trainer:
 
     @contextmanager
     def _drawing(self, epoch: int) -> Iterator[torch.Generator]:
-        """Give a generator for this epoch; torch's own (dropout, first weights) draws from the same seed."""
+        """Yield a generator for this epoch; torch's own (dropout, first weights) uses the same seed."""
         key = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(key)
@@ -246,8 +246,8 @@ def distorted(pixels: Tensor, recipe: Recipe, generator: torch.Generator) -> Ten
     return nn.functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
 
-def accuracy(network: Network, x: Tensor, y: Tensor, *, batch: int = 1024) -> float:
-    """Share of the images `x` that `network` puts into their class `y`."""
+def accuracy(network: PaperNetwork, x: Tensor, y: Tensor, *, batch: int = 1024) -> float:
+    """Return the accuracy of `network` on images `x` of classes `y`."""
     with torch.no_grad():
         pieces = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
         right = [(network(channels_first(images)).argmax(1) == labels).sum() for images, labels in pieces]

@@ -12,10 +12,10 @@ from torch import Tensor
 from bristle.backbones.backbone import Backbone
 from bristle.backbones.features import Cache, Watch, extract
 from bristle.data import Dataset
+from bristle.learning import HeadState, TrainingSettings, full_step
 
 PEERS, SAMPLES, STEPS, MINI_BATCH = 10, 2, 300, 5  # the paper's setting
 LEARNING_RATE, L2 = 1e-3, 5e-3
-FIRST_MOMENT, SECOND_MOMENT, EPSILON = 0.9, 0.999, 1e-8  # Adam's own constants
 
 
 @dataclass(frozen=True)
@@ -83,30 +83,25 @@ def check_enough(data: Dataset) -> None:
 
 
 def train_heads(x: Tensor, y: Tensor, *, classes: int, batch: int | None = None, steps: int = STEPS) -> Tensor:
-    """Heads `[runs, classes, features]` after `steps` of Adam from zero on `x` `[runs, n, features]`.
+    """Return heads `[runs, classes, features]` after `steps` of Adam from zero on `x` `[runs, n, features]`.
 
     The gradient is that of the mean negative log-likelihood plus `L2` times the head. Mini-batches are
     drawn without replacement; without `batch` every step sees all samples.
     """
     runs, n, features = x.shape
     generator = torch.Generator().manual_seed(0)
-    targets = torch.nn.functional.one_hot(y, classes).to(x.dtype)
-    head, first, second = (torch.zeros((runs, classes, features), device=x.device) for _ in range(3))
+    settings = TrainingSettings(learning_rate=LEARNING_RATE, l2=L2)
+    state = HeadState.zeros((runs, classes, features), like=x)
     size = batch or n
     order = torch.arange(n).expand(runs, n)
     everyone = torch.arange(runs)[:, None]
-    for step in range(1, steps + 1):
-        turn = (step - 1) % (n // size)
+    for step in range(steps):
+        turn = step % (n // size)
         if batch is not None and turn == 0:
             order = torch.rand((runs, n), generator=generator).argsort(dim=1)
         chosen = order[:, turn * size : (turn + 1) * size]
-        inputs, wanted = x[everyone, chosen], targets[everyone, chosen]
-        error = torch.softmax(inputs @ head.mT, dim=-1) - wanted
-        gradient = error.mT @ inputs / size + L2 * head
-        first = first.lerp(gradient, 1 - FIRST_MOMENT)
-        second = second.lerp(gradient**2, 1 - SECOND_MOMENT)
-        slope = (second / (1 - SECOND_MOMENT**step)).sqrt() + EPSILON
-        head = head - LEARNING_RATE * (first / (1 - FIRST_MOMENT**step)) / slope
+        state = full_step(state, x[everyone, chosen], y[everyone, chosen], settings=settings)
+    head: Tensor = state.head
     return head
 
 

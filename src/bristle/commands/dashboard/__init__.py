@@ -20,22 +20,22 @@ from bristle.report.live_page import live_page
 from bristle.report.snapshot import Snapshot
 
 LOOKING = 6.0
-"""Seconds after which somebody who has not asked again has gone; a page in the background asks every four."""
+"""Seconds after the last request until a viewer counts as gone; a page in the background asks every four."""
 
 SOONEST = 0.5
-"""Seconds between two snapshots at least."""
+"""Minimum seconds between two snapshots."""
 
 SHARE = 0.05
-"""Of a run's time at most so much goes into snapshots, and none while nobody looks."""
+"""Largest share of a run's time spent on snapshots; none while nobody is watching."""
 
 
 class Feed:
-    """The newest snapshot of a run, for any thread to read. Making one is left to the run's own thread.
+    """The newest snapshot of a run, readable from any thread; the run's own thread makes it.
 
     Parameters
     ----------
     clock : callable
-        Seconds that never go back.
+        A monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,17 +48,17 @@ class Feed:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody has looked lately."""
+        """Whether somebody is watching."""
         return self._clock() - self._asked < LOOKING
 
     @property
     def wanted(self) -> bool:
-        """Whether a new snapshot is worth making now."""
+        """Whether a new snapshot is due."""
         now = self._clock()
         return now - self._asked < LOOKING and now >= self._next
 
     def publish(self, make: Callable[[], Snapshot]) -> None:
-        """Make a snapshot and put it in the place of the one before."""
+        """Make a snapshot and publish it."""
         began = self._clock()
         fields = make().to_dict()
         with self._lock:
@@ -69,7 +69,7 @@ class Feed:
         self._next = began + max(SOONEST, took / SHARE)
 
     def newer_than(self, version: int) -> bytes | None:
-        """Return the newest snapshot as JSON, if it is newer; remember that somebody looks."""
+        """Return the newest snapshot as JSON if it is newer, and note that somebody is watching."""
         with self._lock:
             self._asked = self._clock()
             if not self._body or self._version == version:
@@ -82,7 +82,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 TOKEN_BYTES = 18
 FAREWELL = 2.0
-"""Seconds that open pages have to learn how the run ended; they ask every second. Ctrl-C ends that too."""
+"""Seconds for which open pages can fetch the end of the run; they ask every second. Ctrl-C ends it."""
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -97,9 +97,9 @@ HEADERS = {
 
 @contextmanager
 def dashboard(at: Address | None) -> Iterator[Feed | None]:
-    """Serve a page while the block runs, and say on stderr where; nothing where `at` is None.
+    """Serve a live page while the block runs, and print its address on stderr; do nothing if `at` is None.
 
-    In the end open pages get a moment to learn how it ended, and nothing waits for them beyond that.
+    At the end, open pages get a moment to fetch the last snapshot.
     """
     if at is None:
         yield None
@@ -119,7 +119,7 @@ def dashboard(at: Address | None) -> Iterator[Feed | None]:
 
 
 def stay(feed: Feed | None) -> None:
-    """After a run in a terminal, keep its page up until Ctrl-C: a short run may end before its page is open."""
+    """After a run in a terminal, keep its page up until Ctrl-C: a short run may end before the page is opened."""
     if feed is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     print("The run has ended. Its page stays up; Ctrl-C closes it.", file=sys.stderr)
@@ -167,7 +167,7 @@ class Server:
         return f"http://{shown}:{port}/{self._token}/"
 
     def start(self) -> None:
-        """Listen; ValueError where that cannot be."""
+        """Start listening; raise ValueError if the address cannot be used."""
         self._thread.start()
         self._ready.wait()
         if self._failed is not None:
@@ -177,7 +177,7 @@ class Server:
             )
 
     def stop(self) -> None:
-        """Stop listening, whoever may still be connected."""
+        """Stop listening and close all connections."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(timeout=2 * FAREWELL)

@@ -1,4 +1,4 @@
-"""What the demo shows of itself on its page: what its peers told last, put together when somebody looks."""
+"""The live page of the demo: the latest events of its peers, assembled when somebody is watching."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class DemoBoard:
     Parameters
     ----------
     demo : Demo
-        What is running.
+        The demo.
     feed : Feed, optional
-        Whom to show it.
+        Where to publish snapshots.
     """
 
     def __init__(self, demo: Demo, feed: Feed | None) -> None:
@@ -38,21 +38,21 @@ class DemoBoard:
         self._place = {member: at for at, member in enumerate(self._shown)}
 
     def follow(self, tally: Tally, *, ends: Mapping[str, float], compared: Sequence[Row]) -> None:
-        """Begin to show what a tally holds, beside what it is compared with."""
+        """Start showing a tally, beside the baselines."""
         self.tally, self.oracle, self.compared = tally, ends.get("oracle"), compared
 
     def look(self) -> None:
-        """Show how it stands if somebody looks."""
+        """Publish a snapshot if somebody is watching."""
         if self.feed is not None and self.feed.wanted:
             self.show(RunState.RUNNING)
 
     def show(self, state: RunState) -> None:
-        """Show how it stands."""
+        """Publish a snapshot."""
         if self.feed is not None:
             self.feed.publish(lambda: self.snapshot(state))
 
     def snapshot(self, state: RunState) -> Snapshot:
-        """Return how it stands."""
+        """Return a snapshot."""
         demo, tally = self.demo, self.tally
         attackers = f"{demo.attackers} attackers ({demo.attack})" if demo.attackers else "no attackers"
         lost = f", {demo.impairment.loss:.0%} of datagrams lost" if demo.impairment else ""

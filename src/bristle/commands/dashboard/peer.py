@@ -1,4 +1,4 @@
-"""What one peer of a group shows of itself: what it knows of others, and what it makes of them."""
+"""The live page of one peer: its neighbours, and its decisions about their heads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bristle.peer.store import KEPT_DECISIONS
 from bristle.report.snapshot import MOST_POINTS, Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 
 BETWEEN = 0.5
-"""Seconds after which it is seen whether somebody wants to look: neighbours come and go between iterations too."""
+"""Seconds between checks for viewers; neighbours also change between iterations."""
 
 SHOWN = 8
 """Digits of a key id: enough to tell peers apart."""
@@ -31,9 +31,9 @@ class PeerBoard:
     peer : Peer
         The peer.
     feed : Feed
-        Whom to show it.
+        Where to publish snapshots.
     total : int, optional
-        How many iterations it will do, where that is known.
+        Number of iterations, if limited.
     """
 
     def __init__(self, peer: Peer, feed: Feed, *, total: int | None) -> None:
@@ -43,7 +43,7 @@ class PeerBoard:
         self._heard: Turn | None = None
 
     def took(self, turn: Turn) -> None:
-        """Take note of an iteration."""
+        """Record an iteration."""
         if turn.record.accuracy is not None:
             # What lies far back is thinned out, so that a peer that runs for years needs no more room.
             if len(self._history) >= 4 * MOST_POINTS:
@@ -53,7 +53,7 @@ class PeerBoard:
             self._heard = turn
 
     async def __aenter__(self) -> Self:
-        """Begin to look whether somebody looks."""
+        """Start polling for viewers."""
         records = await asyncio.to_thread(self.peer.decisions, KEPT_DECISIONS)
         self._history = [(one.iteration, one.accuracy, None, None) for one in records if one.accuracy is not None]
         self._total = None if self._wanted is None else self.peer.iteration + self._wanted
@@ -64,7 +64,7 @@ class PeerBoard:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Show how it ended."""
+        """Publish the final snapshot."""
         self._looking.cancel()
         with suppress(asyncio.CancelledError):
             await self._looking
@@ -81,7 +81,7 @@ class PeerBoard:
         self.feed.publish(lambda: self.snapshot(state))
 
     def snapshot(self, state: RunState) -> Snapshot:
-        """Return what the peer knows now."""
+        """Return a snapshot."""
         status, classes = self.peer.status(), self.peer.classes
         heard = [] if self._heard is None else [sender.hex() for sender in self._heard.senders]
         iterations = {} if self._heard is None else {one.sender: one.iteration for one in self._heard.record.heard}

@@ -1,21 +1,19 @@
-"""What a simulated world shows of itself: kept while it runs, put together when somebody looks."""
+"""Snapshots of a simulated world: recorded while it runs, assembled when somebody looks."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bristle._core import to_numpy
 from bristle.commands.dashboard import Feed
-from bristle.learning import accuracy_on, train_oracle
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.measurement import Measurement
-from bristle.simulation.population import Population, populate
+from bristle.simulation.population import Population, oracle_accuracy, populate
 from bristle.simulation.results import Row, attack_name, rule_name
 from bristle.simulation.world import Round
 from bristle.wire.sizes import head_bytes
@@ -24,7 +22,7 @@ Integers = npt.NDArray[np.int64]
 
 REFUSALS = (Reason.WRONG_SHAPE, Reason.WRONG_DTYPE, Reason.NOT_FINITE, Reason.TOO_LARGE)
 MOST_POOLED = 20_000
-"""Samples that an oracle is trained on at most: with more it would keep others waiting."""
+"""Samples that an oracle is trained on at most: more would take too long."""
 
 
 class SimulationBoard:
@@ -55,11 +53,11 @@ class SimulationBoard:
         self.show(RunState.STARTING)
 
     def wants_weights(self) -> bool:
-        """Tell whether the next iteration's weights will be looked at."""
+        """Return whether the next iteration's weights will be looked at."""
         return self.feed is not None and self.feed.wanted
 
     def decided(self, latest: Round) -> None:
-        """Take note of an iteration: counts of all, and the rest only if somebody looks."""
+        """Record an iteration: counts always, the rest only if somebody looks."""
         self._iteration = latest.iteration
         if not self._chosen:
             self._shown = _chosen(latest, self.scenario, len(self._shown))
@@ -73,11 +71,11 @@ class SimulationBoard:
             self._latest = latest
 
     def measured(self, iteration: int, measured: Measurement) -> None:
-        """Take note of an evaluation; its row comes next."""
+        """Record an evaluation; its row comes next."""
         self._measured = measured
 
     def row(self, row: Row) -> None:
-        """Take note of a row; those of a checkpoint know nothing of the best peer."""
+        """Record a row; those of a checkpoint lack the best peer."""
         best = None if self._measured is None else float(self._measured.accuracy.max())
         low = None if best is None else row["accuracy_min"]
         self.history.append((row["iteration"], row["accuracy_mean"], low, best))
@@ -173,13 +171,10 @@ class SimulationBoard:
 
 def oracle_of(population: Population, data: FeatureData) -> float | None:
     """Return the accuracy of one head that is trained on all benign peers' samples; None where they are too many."""
-    assert population.held.index is not None
-    held: Any = to_numpy(population.held.index)
-    index = held[held >= 0]
-    if not 0 < len(index) <= MOST_POOLED or not isinstance(data.train, np.ndarray):
+    pooled = int((to_numpy(population.held.labels) >= 0).sum())
+    if not 0 < pooled <= MOST_POOLED or not isinstance(data.train, np.ndarray):
         return None
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes))
-    return float(accuracy_on(head, data.test, data.test_labels))
+    return oracle_accuracy(population.held, data)
 
 
 def _about(scenario: Scenario, rule: str, attack: str) -> str:

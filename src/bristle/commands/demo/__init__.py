@@ -1,4 +1,4 @@
-"""What the demo is: peers with a few digits each on a real network, attackers among them, and what to compare with."""
+"""Definition of the demo: peers with a few digits each on a real network, attackers among them, and baselines."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from functools import lru_cache
 from typing import Any
 
 from bristle import attacks, rules
-from bristle._core import to_numpy
 from bristle.attacks import Knowledge
 from bristle.backbones.backbone import Backbone, bundled
 from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
-from bristle.learning.baselines import accuracy_on, train_oracle
 from bristle.peer.learner import exchanging_heads
 from bristle.simulation import FeatureData, Scenario, World, prepare
+from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.run import Watch
 from bristle.simulation.run import run as simulate
 from bristle.wire.sizes import Encoding
@@ -29,41 +28,41 @@ TRAINING_IMAGES = 12_000
 EVALUATE_EVERY = 5
 ROW_EVERY = 10
 PROCESSES = 1
-"""Worker processes unless said otherwise. On two busy cores a second one did not pay: see docs/network.md."""
+"""Default number of worker processes. On two busy cores a second one did not pay: see docs/network.md."""
 
 COMPARED = 300
-"""Iterations of the simulated worlds at most: the paper's runs are that long, and nobody waits for longer ones."""
+"""Largest number of iterations of the simulated baselines: the length of the paper's runs."""
 
 MOST_MEMBERS = 200
-"""Everybody sends to everybody: more than that would only show how a machine is overloaded."""
+"""Largest full mesh: a larger one would only overload the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A network to show.
+    """Settings of the demo.
 
     Parameters
     ----------
     peers, attackers : int
-        Benign peers, and attackers on top of them; each has a socket and an identity of its own.
+        Number of benign peers, and of attackers in addition; each has its own socket and identity.
     attack : str
-        What the attackers send.
+        Name of the attack.
     rule : str
-        What benign peers make of the heads that they receive.
+        Name of the benign peers' rule.
     classes_per_peer : int
         Peer i holds the digits i, ..., i + k - 1, modulo 10.
     impairment : Impairment, optional
-        What a relay between the peers does to their datagrams; None: there is no relay.
+        What a relay between the peers does to datagrams; None for no relay.
     iterations : int
-        How long to learn.
+        Number of iterations.
     interval : float
-        Seconds between the iterations of a peer, at least.
+        Minimum seconds between iterations of a peer.
     encoding : str
-        How numbers are sent.
+        Encoding of sent heads.
     processes : int
-        How many processes the peers are spread over.
+        Number of processes for the peers.
     seed : int
-        Of every random draw that is not the network's.
+        Seed of all random draws except the network's.
     """
 
     peers: int = 10
@@ -80,11 +79,11 @@ class Demo:
 
     @property
     def members(self) -> int:
-        """How many are in the network: benign peers are numbered first, then attackers."""
+        """Number of peers and attackers; benign peers are numbered first."""
         return self.peers + self.attackers
 
     def shortened(self) -> Demo:
-        """Return a demo of the same kind that takes seconds; few peers need more digits each to have them all."""
+        """Return a demo that takes seconds; fewer peers hold more digits each, so that all are covered."""
         return replace(
             self,
             peers=min(self.peers, 5),
@@ -94,7 +93,7 @@ class Demo:
         )
 
     def scenario(self, rule: str) -> Scenario:
-        """Return the same world for the simulator: the same samples, and peers that use `rule`."""
+        """Return the same world for the simulator, with another rule."""
         return Scenario(
             peers=self.peers,
             attackers=self.attackers,
@@ -106,11 +105,11 @@ class Demo:
         )
 
     def holds(self, peer: int) -> str:
-        """Return the digits that a benign peer has samples of."""
+        """Return the digits that a benign peer holds."""
         return " ".join(str((peer + step) % 10) for step in range(self.classes_per_peer))
 
     def check(self) -> None:
-        """Find mistakes before anything takes time."""
+        """Raise ValueError for impossible settings, before anything takes time."""
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, not {self.iterations}")
         if not 0 <= self.interval <= 60:
@@ -131,6 +130,8 @@ def _check_attack(name: str) -> None:
     attack, possible = attacks.create(name), [each for each in attacks.names() if _goes_over_a_network(each)]
     if attack.knows == Knowledge.EVERYTHING:
         why = "knows what no peer sends, such as a victim's gradient, and sends each victim something else"
+    elif attack.equivocates:
+        why = "sends each victim something else"
     elif not attack.finite:
         why = "sends numbers that the wire format has no way to carry"
     else:
@@ -142,7 +143,7 @@ def _check_attack(name: str) -> None:
 
 def _goes_over_a_network(name: str) -> bool:
     attack = attacks.create(name)
-    return attack.finite and attack.knows != Knowledge.EVERYTHING
+    return attack.finite and not attack.equivocates and attack.knows != Knowledge.EVERYTHING
 
 
 @lru_cache(maxsize=1)
@@ -173,11 +174,7 @@ def references(demo: Demo, *, row: Callable[[Row], None]) -> dict[str, float]:
             scenario = replace(demo.scenario(rule), iterations=min(demo.iterations, COMPARED))
             results = simulate(scenario, data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=told))
             ends[rule] = results.last()["accuracy_mean"]
-    held = World(demo.scenario("local"), data).held
-    assert held.index is not None
-    index = to_numpy(held.index)[to_numpy(held.index) >= 0]
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes))
-    ends["oracle"] = float(accuracy_on(head, data.test, data.test_labels))
+    ends["oracle"] = oracle_accuracy(World(demo.scenario("local"), data).held, data)
     return ends
 
 

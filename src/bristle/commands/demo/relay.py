@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-Address = tuple[str, int]
+from bristle.wire.messages import Address
 
 _BUFFER = 2**21
 _AT_ONCE = 32

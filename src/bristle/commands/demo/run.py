@@ -1,4 +1,4 @@
-"""Running the demo: processes that hold the peers, and what they tell."""
+"""Runs the demo: starts the worker processes and yields their events."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from bristle.commands.demo import Demo
-from bristle.commands.demo.events import Command, Event, Failed, Finished, Listening, Met, PeerIteration
-from bristle.commands.demo.worker import relay, work
+from bristle.commands.demo.worker import Command, Event, Failed, Finished, Listening, Met, PeerIteration, relay, work
 
 STOPPING = 10.0
-"""Seconds that a process has to stop by itself."""
+"""Seconds before a process that does not stop is killed."""
 
 
 class DemoProcesses:
-    """The processes of a demo, started and waiting to be told to go.
+    """The worker processes of a demo, started and waiting for a command.
 
     Use `running`. Iterating `meeting` and then `learning` yields what happens.
 
@@ -59,7 +58,7 @@ class DemoProcesses:
         self._processes.append(process)
 
     def meet(self) -> dict[int, int]:
-        """Let the peers find each other; return how many neighbours each has."""
+        """Wait until the peers have found each other; return the number of neighbours of each."""
         neighbours: dict[int, int] = {}
         while len(neighbours) < self.demo.members:
             for event in self._events():
@@ -75,7 +74,7 @@ class DemoProcesses:
         return neighbours
 
     def learn(self) -> Iterator[PeerIteration | Finished]:
-        """Let them learn; yield every iteration of a benign peer as it is done, until all have done all."""
+        """Start learning; yield events until every benign peer has finished."""
         self._tell(Command.GO)
         left = self.demo.peers
         while left:
@@ -85,7 +84,7 @@ class DemoProcesses:
                     left -= isinstance(event, Finished)
 
     def stop(self) -> None:
-        """Let the peers leave; a process that does not end by itself is ended."""
+        """Stop the peers; kill processes that do not end in time."""
         deadline = time.monotonic() + STOPPING
         for pipe in (*self._pipes, *self._relay):
             try:

@@ -1,4 +1,4 @@
-"""What the peers of the demo tell, put together: a row for every ten iterations, and where each peer stands."""
+"""Collects the events of the demo: a row for every ten iterations, and the progress of each peer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.commands.demo import FIGURE, ROW_EVERY, Demo, Row
-from bristle.commands.demo.events import Connected, Finished, PeerIteration
+from bristle.commands.demo.worker import Connected, Finished, PeerIteration
 from bristle.peer.record import Heard
 
 RECENT = 5
@@ -43,7 +43,7 @@ class Weights:
 
 @dataclass
 class Standing:
-    """Where one benign peer stands."""
+    """Progress of one benign peer."""
 
     iteration: int = 0
     accuracy: float | None = None
@@ -65,7 +65,7 @@ class Standing:
 
 @dataclass
 class _Measured:
-    """What is known of one iteration, and of those since the row before."""
+    """Measurements of one iteration, and of those since the previous row."""
 
     accuracy: dict[int, float] = field(default_factory=dict)
     bytes_out: dict[int, int] = field(default_factory=dict)
@@ -142,17 +142,17 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """How long they have been learning."""
+        """Seconds since learning began."""
         return self.latest - self.began
 
     @property
     def rounds(self) -> float:
-        """How many iterations all have done, on average."""
+        """Mean number of iterations done."""
         return fmean(peer.iteration for peer in self.peers)
 
     @property
     def heard(self) -> float:
-        """Which share of the others' newest heads a benign peer has in an iteration, of benign ones."""
+        """Mean share of the other benign peers whose heads a benign peer received in an iteration."""
         return self.heard_share(self.whole)
 
     def heard_share(self, weights: Weights) -> float:

@@ -1,4 +1,4 @@
-"""What a person sees of the demo."""
+"""The demo on the terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = "rows.jsonl"
 
 
 def show(demo: Demo, *, out: Path, json: Path | None = None, page: tuple[str, int] | None = None) -> None:
-    """Run the demo with live progress; end with what was reached, by whom, and where the report is.
+    """Run the demo with live progress, then print the results and where the report is.
 
     `page` is where to serve a live page.
     """
@@ -97,8 +97,8 @@ def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None
 def _about(demo: Demo) -> str:
     lost = f", behind a relay that loses {demo.impairment.loss:.0%} of all datagrams" if demo.impairment else ""
     return (
-        f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, 2 samples a class to learn from and "
-        f"10 to test with; {demo.attackers} attackers ({demo.attack}) are members of the same group. Each has its own "
+        f"{demo.peers} peers hold {demo.classes_per_peer} of the 10 digits each, with 2 samples per class to train and "
+        f"10 to test; {demo.attackers} attackers ({demo.attack}) are members of the same group. Each has its own "
         f"identity and UDP socket{lost}. Accuracy is on all 10,000 test images of MNIST."
     )
 
@@ -173,15 +173,15 @@ def _end(
     out: Path,
     json: Path | None,
 ) -> None:
-    """Say what was reached and where to look further."""
+    """Print the results and where the report is."""
     screen = terminal()
     if not rows:
-        screen.print("No peer came as far as a row: there is nothing to report.")
+        screen.print("No peer finished enough iterations for a row: there is nothing to report.")
         return
     screen.print(_final(demo, tally, rows, compared, ends))
     screen.print(
-        "attackers: their share of all weight given to received heads. Simulated ones had the same samples, and FedAvg "
-        "the same attack, before the network began to learn.",
+        "attackers: their share of all weight given to received heads. The simulated baselines had the same samples; "
+        "FedAvg also had the same attackers.",
         style="dim",
     )
     screen.print(_decisions(tally))
@@ -227,7 +227,7 @@ def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends:
 
 
 def _decisions(tally: Tally) -> Table:
-    table = Table(title="What peer 0 decided in its last iteration, and why", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title="Decisions of peer 0 in its last iteration", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("from")
     table.add_column("decision")
     for one in sorted(tally.peers[0].heard, key=tally.number):

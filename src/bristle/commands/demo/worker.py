@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,25 +17,90 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import Peer, attacks, rules
-from bristle._core import keyed_uniforms, to_numpy
+from bristle._core import to_numpy
+from bristle._core.rng import Stream, draw
 from bristle.attacks import Attack, Knowledge, View
 from bristle.commands.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
-from bristle.commands.demo.events import Address, Command, Connected, Failed, Finished, Listening, Met, PeerIteration
 from bristle.commands.demo.relay import Relay
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.learning.training import train_step
 from bristle.p2p import Limits, Overlay
 from bristle.peer.pace import Pace
-from bristle.peer.record import Turn
+from bristle.peer.record import Heard, Turn
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import IDENTITY, STORE, make_private
 from bristle.simulation.population import Population, populate
 from bristle.wire import Group, Identity
+from bristle.wire.messages import Address
 from bristle.wire.sizes import Encoding
 
-_BATCHES, _CRAFT = 0, 2
-_STREAMS = 3
+
+@dataclass(frozen=True)
+class Listening:
+    """The first peer, or the relay, is listening: the addresses that each member is given."""
+
+    known: Mapping[int, tuple[Address, ...]]
+
+
+@dataclass(frozen=True)
+class Met:
+    """All members of a process have connected: the number of neighbours, address and key id of each."""
+
+    neighbours: Mapping[int, int]
+    addresses: Mapping[int, Address]
+    key_ids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Connected:
+    """Bytes received and refusals of a benign peer since the start, and the key ids of its neighbours."""
+
+    bytes_in: int
+    refused: Mapping[str, int]
+    neighbours: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PeerIteration:
+    """One iteration of a benign peer; weights [heard, classes] are each sender's share of each row."""
+
+    peer: int
+    iteration: int
+    at: float
+    accuracy: float | None
+    heard: tuple[Heard, ...]
+    bytes_out: int | None
+    weights: npt.NDArray[np.float32] | None = None
+    connected: Connected | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A benign peer has done all its iterations."""
+
+    peer: int
+    bytes_out: int
+    bytes_in: int
+    retransmissions: int
+    heads_in: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A process could not go on."""
+
+    why: str
+
+
+Event = Listening | Met | PeerIteration | Finished | Failed
+
+
+class Command(StrEnum):
+    """Commands to a worker process."""
+
+    GO = "go"
+    STOP = "stop"
 
 
 class Attackers:
@@ -81,6 +148,7 @@ class Attackers:
         head = np.zeros((len(self.numbers), *group.shape), dtype=np.float32)
         self._trained = HeadState.zeros(head.shape, like=head)
         self._honest: dict[bytes, npt.NDArray[np.float32]] = {}
+        self._claimed: dict[bytes, npt.NDArray[np.bool]] = {}
         self._sent: npt.NDArray[np.float32] | None = None
 
     async def start(self, known: Sequence[Sequence[Address]]) -> None:
@@ -114,25 +182,33 @@ class Attackers:
             for received in overlay.take():
                 if received.sender not in self.key_ids:
                     self._honest[received.sender] = received.head
+                    if received.claims is not None:
+                        self._claimed[received.sender] = received.claims
         if self._attack.trains:
             self._train()
         inbox = None
         if self._attack.knows == Knowledge.INBOX:
             inbox = np.stack([*self._honest.values()]) if self._honest else np.zeros_like(self._trained.head[:0])
-        view = View(own=self._trained.head, iteration=self.iteration, total=self._total, inbox=inbox, sent=self._sent)
-        heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(_CRAFT, view.own[0].size))
+        view = View(
+            own=self._trained.head,
+            iteration=self.iteration,
+            total=self._total,
+            inbox=inbox,
+            sent=self._sent,
+            claims=np.stack([*self._claimed.values()]) if self._claimed else None,
+        )
+        heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(Stream.ATTACK, view.own[0].size))
         self._sent = heads
-        return heads, self._attack.claims(view.seen_by(self._attack.knows))
+        return heads, self._attack.claimed(view)
 
     def _train(self) -> None:
         samples = self._samples
-        draws = self._draws(_BATCHES, samples.labels.shape[-1])
+        draws = self._draws(Stream.BATCHES, samples.labels.shape[-1])
         self._trained = train_step(self._trained, samples.features, samples.labels, draws, index=samples.index)
 
-    def _draws(self, stream: int, size: int) -> npt.NDArray[np.float32]:
-        key = _STREAMS * self.iteration + stream
-        drawn = keyed_uniforms(self._seed, np.array(self.numbers), key, size).astype(np.float32)
-        return drawn.reshape(self._trained.head.shape) if stream == _CRAFT else drawn
+    def _draws(self, stream: Stream, size: int) -> npt.NDArray[np.float32]:
+        drawn = draw(self._seed, stream, self.numbers, self.iteration, size).astype(np.float32)
+        return drawn.reshape(self._trained.head.shape) if stream == Stream.ATTACK else drawn
 
 
 MEETING = 20.0
@@ -140,7 +216,7 @@ MEETING = 20.0
 
 
 def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:
-    """Run some members of the demo until told to stop, or until whoever started this is gone."""
+    """Run some members of the demo until the stop command, or the end of the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one decides.
     try:
         asyncio.run(_Worker(demo, members, folder, pipe).run())
@@ -149,7 +225,7 @@ def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -
 
 
 def relay(demo: Demo, pipe: Connection) -> None:
-    """Run the relay between the peers until told to stop."""
+    """Run the relay between the peers until the stop command."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.run(_relay(demo, pipe))
 

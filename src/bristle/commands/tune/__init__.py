@@ -47,7 +47,7 @@ class Search:
         return self.experiment.config
 
     def identity(self) -> str:
-        """Return what tells this search from any other: all but how long it goes on."""
+        """Return the identity of this search: everything but the number of trials."""
         world = World(self.experiment.scenario, self.experiment.data)
         said = (fingerprint(world, every=1, figure=""), self.ranges, self.seeds, self.seed)
         return hashlib.sha256(repr(said).encode()).hexdigest()
@@ -69,8 +69,8 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Whom to tell: of the trials that are there already, of each iteration, and of each finished trial."""
+class TuningProgress:
+    """Callbacks for the trials that exist already, each iteration, and each finished trial."""
 
     begin: Callable[[list[Trial]], None] = lambda trials: None
     iteration: Callable[[], None] = lambda: None
@@ -79,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What came of a search.
+    """Results of a search.
 
     `checked` holds the accuracy of `given` and of `best` with seeds that the search has not seen: the best of many
     trials owes some of its figure to luck, and there it cannot.
@@ -107,7 +107,7 @@ def search_of(
     return Search(experiment=experiment, parameters=names, ranges=found, trials=trials, seeds=seeds, seed=seed)
 
 
-def tune(search: Search, out: Path, *, progress: Progress | None = None) -> Tuned:
+def tune(search: Search, out: Path, *, progress: TuningProgress | None = None) -> Tuned:
     """Search until `search.trials` trials are done, and return them and the best.
 
     The first trial is the configuration as it is. Everything that was run is kept in `out`: after an interruption the
@@ -120,10 +120,10 @@ def tune(search: Search, out: Path, *, progress: Progress | None = None) -> Tune
         What to search for, from `search_of`.
     out : Path
         The folder of the study.
-    progress : Progress
+    progress : TuningProgress
         Whom to tell how far it is.
     """
-    optuna, told = import_optuna(), progress or Progress()
+    optuna, told = import_optuna(), progress or TuningProgress()
     with _alone_in(out), _study(optuna, search, out / STUDY) as study:
         states = optuna.trial.TrialState
         finished = study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
@@ -152,7 +152,7 @@ def import_optuna() -> ModuleType:
     return optuna
 
 
-def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, told: Progress) -> Trial:
+def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, told: TuningProgress) -> Trial:
     """Run a trial to its end. One that was interrupted draws the same values again, and goes on with the next seed."""
     if number == 0:
         study.enqueue_trial({one.name: one.now for one in search.ranges})
@@ -173,7 +173,7 @@ def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, tol
 
 
 def _means(
-    study: Study, search: Search, config: SimulationConfig, *, key: str, told: Progress, new_seeds: bool = False
+    study: Study, search: Search, config: SimulationConfig, *, key: str, told: TuningProgress, new_seeds: bool = False
 ) -> Iterator[float]:
     """Yield the mean accuracy over the first seed, the first two and so on; what was run is kept under `key`."""
     accuracies: list[float] = list(study.user_attrs.get(key, ()))
@@ -185,13 +185,13 @@ def _means(
         yield float(np.mean(accuracies[: step + 1]))
 
 
-def _checked(study: Study, search: Search, trial: Trial, told: Progress) -> float:
+def _checked(study: Study, search: Search, trial: Trial, told: TuningProgress) -> float:
     """Return the mean accuracy of a trial over as many seeds as it was chosen by, all new."""
     key = f"accuracies of trial {trial.number} with new seeds"
     return list(_means(study, search, trial.config, key=key, told=told, new_seeds=True))[-1]
 
 
-def _run(search: Search, config: SimulationConfig, seed: int, told: Progress) -> float:
+def _run(search: Search, config: SimulationConfig, seed: int, told: TuningProgress) -> float:
     """Return the mean accuracy of the benign peers after the last iteration of one world."""
     data = search.experiment.data
     scenario = replace(scenario_of(config, classes=len(data.classes)), seed=seed)

@@ -1,4 +1,4 @@
-"""`bristle tune` for people: progress, the best so far, and what was found."""
+"""`bristle tune`: progress, the best so far, and what was found."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from json import dumps
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
 from bristle._core.files import write_atomically
-from bristle.commands.progress import terminal
-from bristle.commands.tune import Progress as Told
-from bristle.commands.tune import Search, Trial, Tuned, best_of, row_of, tune
+from bristle.commands.jsonl import json_line
+from bristle.commands.progress import progress_line
+from bristle.commands.tune import Search, Trial, Tuned, TuningProgress, best_of, row_of, tune
 from bristle.commands.tune.space import spelled_out, values_of
 from bristle.simulation.config import toml_of
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 def show(search: Search, *, out: Path, name: str, json: Path | None = None) -> None:
@@ -28,7 +22,7 @@ def show(search: Search, *, out: Path, name: str, json: Path | None = None) -> N
 
     def keep(trials: list[Trial]) -> None:
         if json is not None:
-            rows = [dumps(row_of(trial, search.parameters), allow_nan=False) + "\n" for trial in trials]
+            rows = [json_line(row_of(trial, search.parameters)) for trial in trials]
             write_atomically(json, ["".join(rows).encode()])
         if trials:
             _write(result, search, best_of(trials), trials[0], trials=len(trials))
@@ -67,40 +61,29 @@ def _said(search: Search, tuned: Tuned) -> Iterator[str]:
 
 
 @contextmanager
-def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[Told]:
-    """Yield whom the search tells how far it is; all finished trials are handed to `keep` at each one's end."""
-    console = terminal(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        view = _View(search, bar, console, keep)
-        yield Told(begin=view.begin, iteration=view.iteration, trial=view.trial)
+def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[TuningProgress]:
+    """Yield callbacks that show how far the search is; all finished trials are handed to `keep` at each one's end."""
+    with progress_line("trials", total=search.trials) as update:
+        view = _View(search, update, keep)
+        yield TuningProgress(begin=view.begin, iteration=view.iteration, trial=view.trial)
 
 
 class _View:
-    """How far the search is, as a bar in a terminal, elsewhere as a line every few seconds."""
+    """How far the search is."""
 
-    def __init__(self, search: Search, bar: Progress, console: Console, keep: Callable[[list[Trial]], None]) -> None:
+    def __init__(self, search: Search, update: Callable[..., None], keep: Callable[[list[Trial]], None]) -> None:
         self._trials: list[Trial] = []
-        self._search, self._bar, self._console, self._keep = search, bar, console, keep
-        self._task = bar.add_task("trials", total=search.trials, rate="")
+        self._search, self._update, self._keep = search, update, keep
         self._before = self._iterations = 0
-        self._began = self._said = time.monotonic()
+        self._began = time.monotonic()
 
     def begin(self, trials: list[Trial]) -> None:
         self._trials = list(trials)
         self._before = self._iterations_of(trials)
-        self._began = self._said = time.monotonic()
+        self._began = time.monotonic()
         if trials:
             print(f"{len(trials)} trials are there already; going on", file=sys.stderr)
-        self._bar.update(self._task, completed=len(trials))
+        self._update(completed=len(trials))
         self._keep(self._trials)
 
     def iteration(self) -> None:
@@ -109,7 +92,6 @@ class _View:
 
     def trial(self, latest: Trial) -> None:
         self._trials.append(latest)
-        self._bar.update(self._task, completed=len(self._trials))
         self._keep(self._trials)
         self._tell(finished=len(self._trials) == self._search.trials)
 
@@ -121,10 +103,8 @@ class _View:
         rate = self._iterations / passed
         best = f"best {best_of(self._trials).accuracy:.2%}" if self._trials else "first trial"
         speed = f"{rate:.0f} iterations/s, {_duration(self._expected() / rate)} left" if rate else ""
-        self._bar.update(self._task, description=best, rate=speed)
-        if not self._console.is_terminal and (finished or time.monotonic() - self._said > SECONDS_BETWEEN_LINES):
-            self._said = time.monotonic()
-            print(f"trial {len(self._trials)} of {self._search.trials}: {best}, {speed}", file=sys.stderr)
+        line = f"trial {len(self._trials)} of {self._search.trials}: {best}, {speed}"
+        self._update(line, last=finished, completed=len(self._trials), description=best, rate=speed)
 
     def _expected(self) -> float:
         """Return how many iterations are to come, if trials go on being given up as often as so far."""

@@ -48,7 +48,7 @@ class Ragged:
         return Ragged.from_lengths(self.flat[spread(self.offsets[chosen], lengths)], lengths)
 
     def padded(self) -> Indices:
-        """All rows in one array `[rows, longest]`, filled up with -1."""
+        """Return all rows in one array `[rows, longest]`, padded with -1."""
         lengths = self.lengths
         table = np.full((len(self), int(lengths.max(initial=0))), -1, dtype=np.int64)
         table[np.arange(table.shape[1]) < lengths[:, None]] = self.flat
@@ -172,7 +172,7 @@ def _check_supply(train: Indices, held_out: Indices, size: int, *, title: str, r
 
 
 def _training_part(train: Indices, held_out: Indices, size: int) -> int:
-    """How much of a pool that is dealt again serves training: in proportion, but enough for any cell."""
+    """Return how much of a reused pool serves training: in proportion, but enough for any cell."""
     share = round(size * train.sum() / (train.sum() + held_out.sum()))
     return int(np.clip(share, train.max(), size - held_out.max()))
 

@@ -72,7 +72,7 @@ class Partition:
         return self._counts(self.train)
 
     def held_out_counts(self) -> Indices:
-        """Held-out samples per peer and class, `[peers, classes]`."""
+        """Return the number of held-out samples per peer and class, `[peers, classes]`."""
         return self._counts(self.held_out)
 
     def table(self, *, rows: int = 20, columns: int = 26) -> str:
@@ -115,7 +115,7 @@ def _cell(train: int, held_out: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SampleSource:
     """The samples to be shared out: their labels, the names of the classes, users where known."""
 
     labels: Indices
@@ -124,7 +124,7 @@ class Source:
     name: str
 
     @classmethod
-    def of(cls, data: Dataset | npt.ArrayLike) -> "Source":
+    def of(cls, data: Dataset | npt.ArrayLike) -> "SampleSource":
         """Take the training samples of a dataset, or bare labels."""
         if isinstance(data, Dataset):
             return cls(data.y_train, data.classes, data.user, data.name)
@@ -134,7 +134,7 @@ class Source:
         return cls(labels, tuple(str(number) for number in range(labels.max() + 1)), None, "labels")
 
     def class_pools(self) -> Pools:
-        """One pool per class."""
+        """Return one pool per class."""
         return Pools(self.labels, len(self.classes), lambda pool: f"{self.name}: class {self.classes[pool]!r}")
 
 
@@ -162,7 +162,7 @@ class Partitioner(ABC):
             raise ValueError(f"held_out={self.held_out}: give 0 or more samples per class and peer")
 
     def __call__(self, data: Dataset | npt.ArrayLike, *, peers: int | None = None, seed: int = 0) -> Partition:
-        """Share out the training samples of a dataset (or samples with these labels).
+        """Distribute the training samples of a dataset (or samples with these labels) to peers.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class Partitioner(ABC):
         seed
             The same seed gives the same partition.
         """
-        source = Source.of(data)
+        source = SampleSource.of(data)
         number = self.count_peers(source, peers)
         if number < 1:
             raise ValueError(f"peers={number}: give at least one peer")
@@ -188,19 +188,19 @@ class Partitioner(ABC):
             )
         return Partition(train, held_out, source.labels, source.classes, reused)
 
-    def count_peers(self, source: Source, peers: int | None) -> int:
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
         """Check the number of peers against the data, or find it."""
         if peers is None:
             raise ValueError(f"{type(self).__name__} needs a number of peers, e.g. peers=10")
         return peers
 
     def may_reuse(self) -> bool:
-        """Whether a sample may serve several peers."""
+        """Return whether a sample may serve several peers."""
         return False
 
     @abstractmethod
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Say how many samples each peer gets, from which pools."""
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Return how many samples each peer gets, from which pools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ class ReusingPartitioner(Partitioner):
     reuse: bool = False
 
     def may_reuse(self) -> bool:
-        """Whether a sample may serve several peers."""
+        """Return whether a sample may serve several peers."""
         return self.reuse
 
 

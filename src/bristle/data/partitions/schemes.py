@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.data.partitions.allocation import Cells, Indices, Pools, spread
-from bristle.data.partitions.base import Partitioner, ReusingPartitioner, Source, hold_out_of
+from bristle.data.partitions.base import Partitioner, ReusingPartitioner, SampleSource, hold_out_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +20,11 @@ class ByClass(ReusingPartitioner):
     """
 
     @abstractmethod
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
-        """Peers and classes, as pairs ordered by peer and class."""
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
+        """Return peers and classes, as pairs ordered by peer and class."""
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Say how many samples each peer gets, from which pools."""
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Return how many samples each peer gets, from which pools."""
         peer, held_class = self.holdings(source, peers)
         pools = source.class_pools()
         if self.samples is not None:
@@ -40,8 +40,8 @@ class ByClass(ReusingPartitioner):
 class IID(ByClass):
     """Every peer has every class."""
 
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
-        """Peers and classes, as pairs ordered by peer and class."""
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
+        """Return peers and classes, as pairs ordered by peer and class."""
         present = np.unique(source.labels)
         return np.repeat(np.arange(peers), len(present)), np.tile(present, peers)
 
@@ -58,8 +58,8 @@ class Consecutive(ByClass):
 
     classes_per_peer: int = 4
 
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
-        """Peers and classes, as pairs ordered by peer and class."""
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
+        """Return peers and classes, as pairs ordered by peer and class."""
         k, count = self.classes_per_peer, len(source.classes)
         if not 1 <= k <= count:
             raise ValueError(f"classes_per_peer={k}: {source.name} has {count} classes, give 1 to {count}")
@@ -79,14 +79,14 @@ class Classes(ByClass):
 
     lists: Sequence[Sequence[int | str]]
 
-    def count_peers(self, source: Source, peers: int | None) -> int:
-        """As many as there are lists."""
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
+        """Return the number of lists."""
         if peers is not None and peers != len(self.lists):
             raise ValueError(f"peers={peers}, but there are {len(self.lists)} class lists: give one list per peer")
         return len(self.lists)
 
-    def holdings(self, source: Source, peers: int) -> tuple[Indices, Indices]:
-        """Peers and classes, as pairs ordered by peer and class."""
+    def holdings(self, source: SampleSource, peers: int) -> tuple[Indices, Indices]:
+        """Return peers and classes, as pairs ordered by peer and class."""
         numbers = {name: number for number, name in enumerate(source.classes)}
         rows = [sorted({self._number(entry, peer, numbers) for entry in row}) for peer, row in enumerate(self.lists)]
         empty = next((peer for peer, row in enumerate(rows) if not row), None)
@@ -107,7 +107,7 @@ class Classes(ByClass):
 
 
 def _equal_shares(pool: Indices, sizes: Indices, rng: np.random.Generator) -> Indices:
-    """Share of every cell when each pool is shared out evenly among its cells."""
+    """Return the share of every cell when each pool is divided evenly among its cells."""
     owners = np.bincount(pool, minlength=len(sizes))
     order = np.argsort(pool, kind="stable")
     rank = np.empty_like(order)
@@ -148,8 +148,8 @@ class Shards(ReusingPartitioner):
         if self.shard_size is not None and self.shard_size < 1:
             raise ValueError(f"shard_size={self.shard_size}: give at least 1, or None to use everything")
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Say how many samples each peer gets, from which pools."""
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Return how many samples each peer gets, from which pools."""
         count, classes = len(source.labels), len(source.classes)
         needed = peers * self.shards_per_peer
         available = needed if self.shard_size is None else count // self.shard_size
@@ -209,8 +209,8 @@ class Dirichlet(ReusingPartitioner):
         if not 0 < self.alpha < np.inf:
             raise ValueError(f"alpha={self.alpha}: give a positive number, e.g. 0.5")
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Say how many samples each peer gets, from which pools."""
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Return how many samples each peer gets, from which pools."""
         pools = source.class_pools()
         sizes = pools.sizes()
         present = np.flatnonzero(sizes)
@@ -230,7 +230,7 @@ class Dirichlet(ReusingPartitioner):
 
 
 def _round(parts: npt.NDArray[np.float64], total: int) -> Indices:
-    """Integers in these proportions along the last axis, with this sum; ties go to the first."""
+    """Return integers in these proportions along the last axis, with this sum; ties go to the first."""
     exact = parts * total
     whole = np.floor(exact).astype(np.int64)
     missing = total - whole.sum(axis=-1)
@@ -249,8 +249,8 @@ class Natural(Partitioner):
     peer keeps.
     """
 
-    def count_peers(self, source: Source, peers: int | None) -> int:
-        """As many as there are users, unless fewer are asked for."""
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
+        """Return the number of users, unless fewer peers are wanted."""
         if source.user is None:
             raise ValueError(
                 f"{source.name}: no user column, which natural needs: give user=, or use another partition"
@@ -260,8 +260,8 @@ class Natural(Partitioner):
             raise ValueError(f"{source.name}: peers={peers}, but there are {users} users: ask for at most {users}")
         return users if peers is None else peers
 
-    def demand(self, source: Source, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Say how many samples each peer gets, from which pools."""
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Return how many samples each peer gets, from which pools."""
         classes = len(source.classes)
         names, user = np.unique(np.asarray(source.user), return_inverse=True)
         pair, pool, sizes = np.unique(user * classes + source.labels, return_inverse=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""What engines have in common: tasks in, results out, and word of how far everybody is."""
+"""The interface of engines: tasks in, results out, progress reported meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from bristle.simulation import FeatureData
 
 ATTEMPTS = 3
-"""How often a task is tried before the failure counts."""
+"""Attempts before a task counts as failed."""
 
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
@@ -21,32 +21,32 @@ ONE_THREAD = dict.fromkeys(
 
 Tick = Callable[[int], None]
 Work = Callable[[str, FeatureData, Tick], str]
-"""Does a task: (its text, the data, whom to tell the iteration) -> the result as text."""
+"""Runs a task: (its text, the data, a callback for iterations) -> the result as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """Whom to tell: `done(number of the task, result)` once a task, and `tick(number, iteration)` as it goes."""
+    """Callbacks: `done(task number, result)` once per task, `tick(task number, iteration)` as it runs."""
 
     done: Callable[[int, str], None]
     tick: Callable[[int, int], None]
 
 
 class Engine(Protocol):
-    """Something that does tasks."""
+    """Something that runs tasks."""
 
     name: str
 
     def run(self, tasks: Sequence[str], listener: Listener) -> None:
-        """Do all tasks, begun in the order given; a task that keeps failing is a `TaskError` at the end."""
+        """Run all tasks, started in the order given; raise `TaskError` at the end for tasks that keep failing."""
 
 
 class TaskError(RuntimeError):
-    """A task failed as often as it may; what others made was handed over."""
+    """A task failed in all attempts; results of the others were delivered."""
 
 
 def failed(tasks: Sequence[str], reasons: dict[int, str]) -> TaskError:
-    """Say which tasks failed, and why."""
+    """Return an error that names the failed tasks and the first reason."""
     number, reason = next(iter(sorted(reasons.items())))
     more = f" (and {len(reasons) - 1} more tasks)" if len(reasons) > 1 else ""
     return TaskError(f"a task failed {ATTEMPTS} times{more}; {reason}; the task: {tasks[number]}")
@@ -61,7 +61,7 @@ def find_work(path: str) -> Work:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Set variables for processes that are started meanwhile."""
+    """Set environment variables for processes started within the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

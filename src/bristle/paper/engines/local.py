@@ -47,7 +47,7 @@ class LocalEngine:
         self._processes = processes or os.cpu_count() or 1
 
     def run(self, tasks: Sequence[str], listener: Listener) -> None:
-        """Do all tasks."""
+        """Run all tasks."""
         if not tasks:
             return
         with tempfile.TemporaryDirectory(prefix="bristle-") as folder:
@@ -127,7 +127,7 @@ def _stop(worker: _Worker) -> None:
 
 
 def _work(pipe: Connection, path: str, folder: str) -> None:
-    """Do tasks as they come, until the pipe is closed."""
+    """Run tasks as they arrive, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer.
     work, data = find_work(path), load_features(Path(folder))
 

@@ -41,7 +41,7 @@ class RayEngine:
         self._processes = processes
 
     def run(self, tasks: Sequence[str], listener: Listener) -> None:
-        """Do all tasks."""
+        """Run all tasks."""
         if not tasks:
             return
         ray = self._ray
@@ -86,13 +86,13 @@ class RayEngine:
 
 
 class Board:
-    """Where the processes write how far they are."""
+    """Progress of all processes."""
 
     def __init__(self) -> None:
         self._news: dict[int, int] = {}
 
     def write(self, number: int, iteration: int) -> None:
-        """Note the iteration that a task has come to."""
+        """Record the iteration that a task has reached."""
         self._news[number] = iteration
 
     def read(self) -> dict[int, int]:
@@ -102,7 +102,7 @@ class Board:
 
 
 def do(path: str, number: int, task: str, board: Any, classes: tuple[str, ...], *arrays: Any) -> str:
-    """Do one task in a process of Ray's."""
+    """Run one task in a Ray process."""
     train, train_labels, test, test_labels = arrays
     data = FeatureData(train, train_labels, test, test_labels, classes)
     return find_work(path)(task, data, lambda iteration: board.write.remote(number, iteration))

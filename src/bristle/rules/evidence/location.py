@@ -123,7 +123,6 @@ def robust_means(
     spread: float,
     *,
     admit: float = 1.3,
-    near_own: float = 6.0,
     rounds: int = 2,
 ) -> Located:
     """Return the locations of all claimed classes.
@@ -131,8 +130,7 @@ def robust_means(
     Along the discriminants S^-1 (m_c - m_o) of class c against every other class o, which are all that a linear head
     sees, the location is the weighted median of the owners' claims: a minority of liars moves it no further than to
     the outermost honest claim. In the rest of the space it is the mean of the claims that a majority confirms; see
-    `confirmed`. The location of a class that the receiver holds stays within `near_own` standard errors of its own
-    mean, along the discriminants between classes that it holds, which no liar can choose.
+    `confirmed`.
 
     Parameters
     ----------
@@ -143,7 +141,6 @@ def robust_means(
         Mean squared distance of a sample from its class mean.
     admit : float
         See `confirmed`.
-    near_own : float
     rounds : int
         Discriminants depend on locations: so often they are taken anew.
     """
@@ -155,13 +152,10 @@ def robust_means(
         those = np.flatnonzero(claims.label == number)
         inside = products[np.ix_(those, those)]
         shares[number, those] = confirmed(inside, wide[those], weights[those], spread, admit=admit)
-    held = claims.label[claims.owner == 0]
     mixture = shares.copy()
     for _ in range(rounds if len(known) > 1 else 0):
         projected = mixture @ products
         inner = (projected @ mixture.T)[np.ix_(known, known)]
-        squares = np.diag(inner)
-        apart = np.maximum(squares[:, None] + squares[None] - 2 * inner, 1e-9)
         places, basis = _principal_axes(inner)
         new = shares.copy()
         for row, number in enumerate(known):
@@ -169,11 +163,6 @@ def robust_means(
             others = np.flatnonzero(known != number)
             along = projected[number][those][:, None] - projected[known[others]][:, those].T
             place = weighted_median(along, strength[those])
-            mine = np.flatnonzero(claims.owner[those] == 0)
-            if len(mine):
-                reach = near_own * np.sqrt(apart[row, others] / claims.count[those[mine[0]]])
-                reach = np.where(np.isin(known[others], held), reach, np.inf)
-                place = np.clip(place, along[mine[0]] - reach, along[mine[0]] + reach)
             move = _least_squares(places, row, others, place - shares[number, those] @ along)
             new[number] += (basis @ move) @ mixture[known]
         mixture = new

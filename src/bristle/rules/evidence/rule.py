@@ -340,7 +340,9 @@ class Evidence(Rule):
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
         others = (lambda: pool_scatter(statements[1:], cap=self.cap)) if len(statements) > 1 else None
         answer = self._answer_of(located, means, scatter, x, y, own, known, disputed, variance, others)
-        return self._words(answer, claims, located, weights, kept, reasons, places, errors, apart, refused, len(theirs))
+        return self._words(
+            answer, claims, located, weights, kept, reasons, places, errors, apart, refused, disputed, len(theirs)
+        )
 
     def _locate(
         self,
@@ -417,33 +419,30 @@ class Evidence(Rule):
         claims: Claims,
         located: Located,
         weights: Floats,
-        kept: Booleans,
         reasons: Integers,
         places: Integers,
-        errors: Floats,
-        apart: Floats,
-        refused: Booleans,
-        senders: int,
+        found: _Findings,
     ) -> Weighed:
+        senders = len(reasons)
         shares = np.zeros((senders, claims.classes))
         class_reasons = np.full((senders, claims.classes), int(Reason.SILENT), dtype=np.int64)
         class_reasons[reasons != int(Reason.KEPT)] = reasons[reasons != int(Reason.KEPT)][:, None]
         deviation = np.zeros((senders, claims.classes))
         from_location = np.zeros(len(claims.label))
-        from_location[kept] = apart
+        from_location[found.kept] = found.apart
         answered = np.isin(np.arange(claims.classes), answer.known)
         twins = _twins(claims, weights, places, senders)
         for number, (who, label) in enumerate(zip(claims.owner, claims.label, strict=True)):
             if who == 0:
                 continue
             place = places[who]
-            tested = np.isfinite(errors[number])
-            deviation[place, label] = errors[number] if tested else from_location[number]
+            tested = np.isfinite(found.errors[number])
+            deviation[place, label] = found.errors[number] if tested else from_location[number]
             share = located.shares[label, number]
             shares[place, label] = share if answered[label] else 0.0
-            if refused[who]:
+            if found.refused[who]:
                 reason = Reason.TOO_DIFFERENT
-            elif not answered[label]:
+            elif label in found.disputed:
                 reason = Reason.DISPUTED
             elif weights[number] < 1:
                 reason = Reason.COPY
@@ -453,15 +452,25 @@ class Evidence(Rule):
                 reason = Reason.KEPT
             class_reasons[place, label] = int(reason)
         for who in range(1, len(places)):
-            if refused[who]:
+            if found.refused[who]:
                 reasons[places[who]] = int(Reason.TOO_DIFFERENT)
             elif twins[places[who]] >= 0:
                 reasons[places[who]] = int(Reason.COPY)
             elif not shares[places[who]].any():
-                codes = class_reasons[places[who]]
-                disputed = (codes == int(Reason.DISPUTED)).any()
-                reasons[places[who]] = int(Reason.DISPUTED if disputed else Reason.DISSENTS)
+                among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
+                reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
         return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+@dataclass(frozen=True, eq=False)
+class _Findings:
+    """What vetting and disputes found: errors [N], apart [kept], kept [N], refused [senders], disputed classes."""
+
+    errors: Floats
+    apart: Floats
+    kept: Booleans
+    refused: Booleans
+    disputed: Integers
 
 
 def _only(located: Located, kept: Booleans) -> Located:

@@ -22,7 +22,7 @@ class TableRows:
     rows: Array
 
     def gathered(self, dtype: Any) -> Array:
-        """Copy the samples out."""
+        """Return a copy of the samples."""
         return self.table[self.rows].to(dtype)
 
     def __matmul__(self, other: Array) -> Array:
@@ -69,19 +69,19 @@ class SparseInbox(Inbox):
         return ArrayInbox(self.own, self.classes, self.pool[self.index].to(self.own.dtype))
 
     def _inner_products(self) -> Array:
-        """Inner products of copies."""
+        """Return inner products of copies."""
         return self.gathered.gram
 
     def distances(self) -> Array:
-        """Squared distance from the own head to each model."""
+        """Return the squared distance from the own head to each model."""
         return self.gathered.distances()
 
     def project(self, direction: Array) -> Array:
-        """Inner product of each model's difference from the own head with `direction`."""
+        """Return the inner product of each model's difference from the own head with `direction`."""
         return self.gathered.project(direction)
 
     def rows(self, start: int, stop: int) -> list[Array]:
-        """Some coordinates of each head, own head first."""
+        """Return some coordinates of each head, own head first."""
         return self.gathered.rows(start, stop)
 
     def stacks(self, start: int, stop: int) -> list[Array]:
@@ -89,7 +89,7 @@ class SparseInbox(Inbox):
         return self.gathered.stacks(start, stop)
 
     def row_products(self) -> Array:
-        """Inner products of the rows of each class."""
+        """Return the inner products of the rows of each class."""
         return self.gathered.row_products()
 
     def pick(self, position: Array) -> Array:
@@ -97,19 +97,19 @@ class SparseInbox(Inbox):
         return self.gathered.pick(position)
 
     def combine(self, weights: Array) -> Array:
-        """Weighted sum of all heads."""
+        """Return the weighted sum of all heads."""
         if self.fused is None:
             return self.gathered.combine(weights)
         return self.fused.combine(self.own, self.pool, self.index, weights[:, :, None], self.classes)
 
     def combine_rows(self, weights: Array) -> Array:
-        """Weighted sum of all heads, class by class."""
+        """Return the weighted sum of all heads, class by class."""
         if self.fused is None:
             return self.gathered.combine_rows(weights)
         return self.fused.combine(self.own, self.pool, self.index, weights, self.classes)
 
     def logits(self, features: Any) -> Array:
-        """Outputs of all heads, for samples that are rows of a table."""
+        """Return the outputs of all heads for samples that are rows of a table."""
         return self.own_logits(features).permute(0, 2, 1, 3)
 
     def predictions(self, features: Any) -> Array:

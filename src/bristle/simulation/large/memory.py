@@ -1,4 +1,4 @@
-"""Which scenarios can be large worlds, and the memory that they take."""
+"""Eligibility of scenarios as large worlds, and their memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from bristle.attacks.data_free import LabelFlip, NoAttack
 from bristle.rules import Bristle, FedAvg, Local, Rule
 from bristle.simulation.large.device import free_bytes
 from bristle.simulation.mailbox import Asynchrony
-from bristle.simulation.neighbourhood import Neighbourhood
 from bristle.simulation.population import FeatureData
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Integers, RandomNeighbours, Ring
+from bristle.simulation.topology import Integers, Neighbourhood, RandomNeighbours, Ring
 
 # Rules that never ask for copies of the models, as long as no prioritiser has to choose among them.
 SPARING: tuple[type[Rule], ...] = (Bristle, FedAvg, Local)
@@ -26,7 +25,7 @@ WORKING_BYTES = {"cuda": 6 << 30, "cpu": 256 << 20}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Bytes that a large world takes: `nodes` times what is kept of each, tables, and room to work in.
+    """Memory of a large world in bytes: `nodes` times the bytes per node, tables, and working memory.
 
     Parameters
     ----------
@@ -147,7 +146,7 @@ def _gb(size: int) -> str:
 
 
 def suits(scenario: Scenario, data: FeatureData) -> str | None:
-    """Say why a scenario cannot be a large world; None where it can."""
+    """Return why a scenario cannot be a large world; None where it can."""
     if not array_api_compat.is_torch_array(data.train):
         return "its data must be torch tensors: give it a device"
     return suits_scenario(scenario)
@@ -157,6 +156,7 @@ def suits_scenario(scenario: Scenario) -> str | None:
     """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
     if scenario.rule.shares != "heads":
         return f"its peers must exchange heads, not {scenario.rule.shares}"
+    """Return why a scenario cannot be a large world, whatever its data; None where it can."""
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
         return "its attackers must send what they trained: the attack none or label-flip"
     if scenario.attackers and not scenario.attackers_in_graph:
@@ -167,6 +167,10 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "all its peers must act in every iteration, and no message be lost or late"
     if scenario.user_shift:
         return "its users must not differ"
+    if type(scenario.rule).__call__ is not Rule.__call__:
+        return f"its rule must not override __call__, as {type(scenario.rule).__name__} does"
+    if scenario.rule.initial_state(np.zeros((1, 2, 1), dtype=np.float32)) is not None:
+        return "its rule must not remember anything from call to call"
     if scenario.rule.uses_claims:
         return "its rule must not heed claims"
     if not scenario.sharing.plain:

@@ -53,7 +53,7 @@ class Workers:
         return total.to(values.device)
 
     def leave(self) -> None:
-        """Part from the other workers."""
+        """Leave the group of workers."""
         if self.size > 1:
             from torch import distributed  # noqa: PLC0415
 

@@ -11,22 +11,21 @@ from __future__ import annotations
 from typing import Any
 
 from bristle._core import Array, namespace
-from bristle._core.rng import Stream
+from bristle._core.rng import Stream, stream_key
 from bristle.learning import Evaluation
 from bristle.learning.optimiser import HeadState, paces
 from bristle.learning.samples import Samples
 from bristle.learning.training import Batch, head_step, mean_shift, trained_classes
-from bristle.rules import Bristle, FedAvg, Local
-from bristle.rules.call import Task
-from bristle.simulation.large.device import draw_on_device, free_bytes, stream_key
+from bristle.rules import RULES, STEPS, Bristle, FedAvg, Local, Rule, Task
+from bristle.rules.steps import Chain
+from bristle.simulation.large.device import draw_on_device, free_bytes
 from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, fused_for
 from bristle.simulation.large.inbox import SparseInbox, TableRows
 from bristle.simulation.large.memory import FORGETFUL, MemoryPlan, heard_by_each, one_list, plan_for, suits
 from bristle.simulation.large.workers import Territory, Workers
-from bristle.simulation.neighbourhood import Neighbourhoods
 from bristle.simulation.population import FeatureData, Population, populate
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Integers
+from bristle.simulation.topology import Integers, Neighbourhoods
 from bristle.wire.sizes import head_bytes
 
 # Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
@@ -68,6 +67,7 @@ class LargeWorld:
         if reason is not None:
             raise ValueError(f"this cannot be a large world: {reason}")
         self.scenario, self.data, self.iteration = scenario, data, 0
+        self._own_rule = _is_own(scenario.rule)
         self._torch, self._device = torch, data.train.device
         self.head_shape = (len(data.classes), int(data.train.shape[1]))
         self.workers = workers or Workers()
@@ -202,8 +202,11 @@ class LargeWorld:
         own = self.nodes_heads[part].view(index.shape[0], -1)
         who = self._torch.arange(part.start, part.stop, device=self._device)
         inbox = SparseInbox(own, self.head_shape[0], self._pool, index, who, self._fused)
+        tests: Any = TableRows(self._table, self._test_rows[part])
+        if not self._own_rule:  # A user's rule gets plain arrays, as everywhere else.
+            tests = tests.gathered(own.dtype)
         task = Task(
-            evaluation=Evaluation(TableRows(self._table, self._test_rows[part]), self._tests.labels[part]),
+            evaluation=Evaluation(tests, self._tests.labels[part]),
             claims=None,
             previous=None if self._previous is None else self._previous[part],
             senders=self._senders[part],
@@ -211,7 +214,7 @@ class LargeWorld:
             iteration=iteration,
             total=scenario.iterations,
         )
-        verdict = scenario.rule.decide(inbox, task)
+        verdict = scenario.rule.decide(inbox if self._own_rule else inbox.gathered, task)
         if weigh:
             shares = verdict.weights()[:, 1:, :].sum(dim=2, dtype=self._torch.float64)
             malicious = (shares * (self._senders[part] >= scenario.peers)).sum()
@@ -251,6 +254,13 @@ class LargeWorld:
 
     def _draws(self, place: int, ids: Array, size: int) -> Array:
         return draw_on_device(self._torch, self._keys[place], ids, size)
+
+
+def _is_own(rule: Rule) -> bool:
+    """Return whether a rule is one of Bristle's, and so are the steps before it."""
+    if isinstance(rule, Chain):
+        return _is_own(rule.rule) and all(type(step) in STEPS.values() for step in rule.steps)
+    return type(rule) in RULES.values()
 
 
 def _smallest(draws: Array, real: Array, size: int) -> Array:

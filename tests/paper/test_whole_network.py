@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from bristle import rules
 from bristle._core import keyed_uniforms
 from bristle.data import mnist
-from bristle.learning import whole_network as regular
 from bristle.learning.optimiser import HeadState
-from bristle.learning.whole_network import ConvolutionalNetwork, regular_step
+from bristle.paper import regular
+from bristle.paper.measured import WHOLE
+from bristle.paper.regular import ConvolutionalNetwork, regular_step
 
 PEERS, SAMPLES = 3, 12
 
@@ -55,6 +57,7 @@ def loss_of(network: ConvolutionalNetwork, models: Tensor, images: Tensor, label
 
 def test_the_papers_network_has_its_size() -> None:
     network = ConvolutionalNetwork()
+    assert (1, network.parameters) == WHOLE
     assert network.parameters * 4 == 83_000
     assert ConvolutionalNetwork(classes=26).parameters - network.parameters == 16 * 800
     models = network.initial([0, 1, 0])
@@ -155,12 +158,13 @@ def test_mistakes_are_named() -> None:
             call()
 
 
-def test_importing_the_module_does_not_import_torch() -> None:
-    question = "import sys, bristle.learning.whole_network; sys.exit('torch' in sys.modules)"
+def test_reproducing_does_not_import_torch_before_it_is_used() -> None:
+    question = "import sys, bristle.paper.reproduce; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", question], check=False).returncode == 0
 
 
 def test_without_torch_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "bristle.paper.regular")
     with pytest.raises(ImportError, match=r'regular learning needs torch: pip install "bristle\[torch\]"'):
-        ConvolutionalNetwork().initial([0])
+        import_module("bristle.paper.regular")
