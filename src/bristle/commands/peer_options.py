@@ -20,6 +20,7 @@ from bristle.data import Dataset, load
 from bristle.data.images import Channels
 from bristle.data.loading import DATASETS
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
+from bristle.peer.learner import exchanging_heads
 from bristle.peer.pace import Pace
 from bristle.rules import Rule
 from bristle.wire.sizes import Encoding
@@ -142,7 +143,7 @@ class PeerOptions:
 
     def make_rule(self) -> Rule | None:
         """Return the rule by name, or your own as module:name; None for the default."""
-        return None if self.rule is None else rules.create(self.rule)
+        return None if self.rule is None else exchanging_heads(rules.create(self.rule))
 
     def make_data(self, backbone: Backbone) -> PeerData | None:
         """Return this peer's data; None where all of them are to come over HTTP."""
