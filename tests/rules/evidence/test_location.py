@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.rules.evidence import Claims, Located, deviations, disputes, independent, robust_means, unit_of
+from bristle.rules.evidence import Claims, Located, disputes, independent, robust_means, vet
 from bristle.rules.evidence.location import weighted_median
 from tests.support.evidence import Floats, claims_of
 
@@ -108,7 +108,7 @@ def located(
     means: list[Floats], counts: list[list[int]] | int = SAMPLES, *, own: bool = False
 ) -> tuple[Floats, Located]:
     claims = world(means, counts, own=own)
-    found = robust_means(claims, independent(claims, FEATURES))
+    found = robust_means(claims, independent(claims, FEATURES), FEATURES)
     return found.mixture @ np.concatenate(means), found
 
 
@@ -174,61 +174,67 @@ def test_a_class_with_few_owners_has_a_location_between_them(owners: int) -> Non
 
 def test_one_class_alone_has_a_location() -> None:
     claims = claims_of(honest_means(2, 4)[0], [0] * 4, SAMPLES)
-    found = robust_means(claims, np.ones(4))
+    found = robust_means(claims, np.ones(4), FEATURES)
     assert np.isfinite(found.mixture).all()
     assert found.mixture.sum() == pytest.approx(1)
 
 
-def variance_of(claims: Claims, found: Located) -> Floats:
+def variance_of(found: Located) -> Floats:
     """Return the variance of a sample along each discriminant, in a white space."""
     inner = found.products
     squares = np.diag(inner)
     return squares[:, None] + squares[None] - 2 * inner
 
 
+def vetted(means: list[Floats], *, own: bool = True) -> tuple[Claims, Floats, float]:
+    claims = world(means, own=own)
+    found = robust_means(claims, independent(claims, FEATURES), FEATURES)
+    result = vet(claims, found, variance_of(found), FEATURES)
+    return claims, result.errors, result.unit
+
+
 def test_deviations_are_standard_errors() -> None:
     worst = []
     for seed in range(20):
-        claims = world(list(honest_means(seed, 5)), own=True)
-        found = robust_means(claims, independent(claims, FEATURES))
-        errors = deviations(claims, found, variance_of(claims, found))
+        claims, errors, unit = vetted(list(honest_means(seed, 5)))
         assert np.isnan(errors[claims.owner == 0]).all()
         assert np.isfinite(errors[claims.owner > 0]).all()
+        assert 1 <= unit < 1.3
         worst.append(np.nanmax(errors))
-        assert unit_of(errors) < 1.3
-    assert np.median(worst) < 5
+    assert np.median(worst) < 8
 
 
-def test_who_is_elsewhere_deviates() -> None:
-    means = honest_means(0, 5)
-    means[0, 3] += 0.5 * (centres(0)[1] - centres(0)[0])
-    claims = world(list(means), own=True)
-    found = robust_means(claims, independent(claims, FEATURES))
-    errors = deviations(claims, found, variance_of(claims, found))
-    assert np.nanargmax(errors) == 3
-    assert errors[3] > 2 * np.sort(errors[np.isfinite(errors)])[-2]
+@pytest.mark.parametrize("liars", [1, 3, 24])
+def test_who_is_elsewhere_deviates_however_many_they_are(liars: int) -> None:
+    means, rng = honest_means(0, 5), np.random.default_rng(1)
+    noise = rng.standard_normal((liars, FEATURES)) / np.sqrt(SAMPLES)
+    wrong = centres(0)[0] + 0.5 * (centres(0)[1] - centres(0)[0]) + noise
+    claims, errors, unit = vetted([np.concatenate([means[0], wrong]), *means[1:]])
+    lies = (claims.label == 0) & (claims.owner > 4)
+    assert errors[lies].min() > np.nanmax(errors[~lies])
+    assert unit < 1.3
 
 
 def test_classes_that_the_receiver_does_not_hold_cannot_be_compared() -> None:
-    claims = world(list(honest_means(0, 3)))
-    found = robust_means(claims, np.ones(len(claims.label)))
-    assert np.isnan(deviations(claims, found, variance_of(claims, found))).all()
+    _, errors, unit = vetted(list(honest_means(0, 3)), own=False)
+    assert np.isnan(errors).all()
+    assert unit == 1
 
 
-def test_people_who_differ_are_a_larger_unit() -> None:
-    assert unit_of(np.array([])) == 1
-    assert unit_of(np.full(3, np.nan)) == 1
-    assert unit_of(np.full(12, 1.5)) == 1
-    assert unit_of(np.full(12, 17.0)) > 5
-    alone = np.array([1.5] * 4 + [100.0] * 8)
-    assert unit_of(alone) == pytest.approx(1)
+def test_people_who_differ_are_judged_by_how_much_they_do() -> None:
+    rng = np.random.default_rng(2)
+    means = honest_means(0, 8)
+    _, same, plain = vetted(list(means))
+    _, other, unit = vetted(list(means + 1.5 * rng.standard_normal((1, 8, FEATURES))))
+    assert unit > 1.3 * plain
+    assert np.nanmedian(other) < 5 * np.nanmedian(same)
 
 
 def dispute(means: list[Floats], counts: list[list[int]] | int = SAMPLES) -> tuple[Floats, Floats, Floats]:
     claims = world(means, counts)
     weights = independent(claims, FEATURES)
-    found = robust_means(claims, weights)
-    return disputes(claims, found, weights, variance_of(claims, found), FEATURES, 1.0)
+    found = robust_means(claims, weights, FEATURES)
+    return disputes(claims, found, weights, variance_of(found), FEATURES)
 
 
 @pytest.mark.parametrize("seed", range(5))
