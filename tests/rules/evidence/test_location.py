@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.rules.evidence import Claims, Located, disputes, independent, robust_means, vet
+from bristle.rules.evidence import Claims, Located, confirmed, disputes, independent, robust_means, vet
 from bristle.rules.evidence.location import weighted_median
 from tests.support.evidence import Floats, claims_of
 
@@ -277,3 +277,23 @@ def test_counts_are_capped_at_the_median_of_their_class() -> None:
     assert claims.capped().tolist() == [4, 9, 9, 5, 5, 5, 1, 2, 2, 7, 7, 7]
     assert claims.only(claims.owner == 1).label.tolist() == [0, 1, 2, 3]
     assert replace(claims, count=claims.count * 2).capped()[0] == 8
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), liars=st.integers(1, 3), size=st.sampled_from([3.0, 1e2, 1e6]))
+def test_what_no_majority_confirms_has_no_share(seed: int, liars: int, size: float) -> None:
+    means = honest_means(seed, 4)[0]
+    push = np.random.default_rng([8, seed]).standard_normal(FEATURES)
+    wrong = np.repeat((means[0] + size * push / np.linalg.norm(push) * np.sqrt(FEATURES))[None], liars, axis=0)
+    every = np.concatenate([means, wrong])
+    shares = confirmed(every @ every.T, np.full(len(every), float(SAMPLES)), np.ones(len(every)), FEATURES)
+    assert shares.min() >= 0
+    assert shares.sum() == pytest.approx(1)
+    assert shares[4:].sum() < 1e-9
+
+
+def test_a_majority_confirms_itself() -> None:
+    means = honest_means(0, 6)[0]
+    shares = confirmed(means @ means.T, np.full(6, float(SAMPLES)), np.ones(6), FEATURES)
+    assert (shares > 0).sum() >= 4
+    assert shares.max() < 0.3
