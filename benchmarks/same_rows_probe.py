@@ -47,7 +47,7 @@ def found() -> Iterator[tuple[str, Any]]:
     if torch.cuda.is_available():
         places["cuda"] = on_device(data, "cuda")
     for place, values in places.items():
-        for name in rules.names(shares="heads"):
+        for name in rules.names():
             yield from ordinary(f"rule {name}, {place}", replace(PLAIN, rule=made(name)), values)
     for step in rules.steps():
         chained = rules.chain(made(step), rules.create("trimmed-mean", f=2))

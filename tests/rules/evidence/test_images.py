@@ -45,7 +45,7 @@ def test_on_hard_data_one_exchange_beats_two_hundred_of_heads() -> None:
 def test_on_hard_data_two_attackers_and_four_samples_a_class_cost_little(attack: str) -> None:
     data = features_of_clothes()
     before = accuracy(data, "evidence", held_out=2)
-    assert accuracy(data, "evidence", held_out=2, attack=attack, attackers=2) > before - 0.05
+    assert accuracy(data, "evidence", held_out=2, attack=attack, attackers=2) > before - 0.08
 
 
 def test_digits_after_one_exchange() -> None:

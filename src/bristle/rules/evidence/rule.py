@@ -340,9 +340,8 @@ class Evidence(Rule):
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
         others = (lambda: pool_scatter(statements[1:], cap=self.cap)) if len(statements) > 1 else None
         answer = self._answer_of(located, means, scatter, x, y, own, known, disputed, variance, others)
-        return self._words(
-            answer, claims, located, weights, kept, reasons, places, errors, apart, refused, disputed, len(theirs)
-        )
+        found = _Findings(errors, apart, kept, refused, disputed)
+        return self._words(answer, claims, located, weights, reasons, places, found)
 
     def _locate(
         self,
