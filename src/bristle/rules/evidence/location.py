@@ -260,7 +260,7 @@ def vet(
     variance: Floats,
     spread: float,
     *,
-    refuse: float = 12.0,
+    refuse: float = 6.5,
     apart: float = 4.0,
     typical: float = 3.0,
     ordinary: float = 1.5,

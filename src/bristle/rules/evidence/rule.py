@@ -218,7 +218,7 @@ class Evidence(Rule):
 
     rank: float = 2.4
     cap: float = 2.5
-    refuse: float = 12.0
+    refuse: float = 6.5
     quorum: float = 4.0
     held_out: bool = True
     cautious: bool = False
