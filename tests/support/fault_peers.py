@@ -298,10 +298,15 @@ def flip(path: Path, place: int) -> None:
 
 
 def damage(home: Path, *, log: bool, chance: random.Random) -> int:
-    """Flip a byte somewhere in the middle of a store, or of its log; return where."""
+    """Flip bytes from somewhere in the middle of a store, or of its log, on; return where the first one is.
+
+    More than one: a store has pages that are empty, in which a byte means nothing to anybody.
+    """
     path = log_of(home / STORE) if log else home / STORE
-    place = chance.randrange(path.stat().st_size // 4, path.stat().st_size // 2)
-    flip(path, place)
+    size = path.stat().st_size
+    place = chance.randrange(size // 4, size // 2)
+    for each in range(place, min(place + size // 4, size), 256):
+        flip(path, each)
     return place
 
 
