@@ -22,7 +22,7 @@ import numpy as np
 from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.status import Status, read_status
-from bristle.peer.store_files import STORE, log_of
+from bristle.peer.store_files import STORE, log_of, look_at_log
 from tests.support.fault_lines import LONG
 from tests.support.fault_nursery import Nursery
 
@@ -302,7 +302,13 @@ def damage(home: Path, *, log: bool, chance: random.Random) -> int:
 
     More than one: a store has pages that are empty, in which a byte means nothing to anybody.
     """
-    path = log_of(home / STORE) if log else home / STORE
+    if log:
+        # Among the transactions that count: behind them a log holds what was written back long ago.
+        commits = look_at_log(home / STORE).commits
+        place = 32 + (commits[len(commits) // 2] - 1) * (24 + 4096) + 100
+        flip(log_of(home / STORE), place)
+        return place
+    path = home / STORE
     size = path.stat().st_size
     place = chance.randrange(size // 4, size // 2)
     for each in range(place, min(place + size // 4, size), 256):
