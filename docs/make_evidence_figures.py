@@ -2,9 +2,9 @@
 
     python docs/make_evidence_figures.py
 
-Simulates small worlds with the bundled MNIST images (about a minute on one core) and draws three PNG files into pictures/. The
-third one is drawn from COSTS, figures that `python benchmarks/evidence.py` measured. Needs matplotlib, which the extra
-named plots brings.
+Simulates small worlds with the bundled MNIST images (about a minute on one core) and draws three PNG files into
+pictures/. The third one is drawn from COSTS, figures that `python benchmarks/evidence.py` measured. Needs matplotlib,
+which the extra named plots brings.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def main() -> None:
+    """Draw the pictures."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--out", type=Path, default=PICTURES)
     words.add_argument("--iterations", type=int, default=150)
