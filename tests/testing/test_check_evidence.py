@@ -15,6 +15,8 @@ from bristle.testing import check_evidence, check_rule
 
 VARIANTS = [Evidence(), Evidence(cautious=True), Evidence(rank=1, cap=10), Evidence(held_out=False, quorum=2)]
 
+Draws = np.random.Generator | None
+
 
 @pytest.mark.parametrize("rule", VARIANTS, ids=repr)
 def test_variants_conform(rule: Evidence) -> None:
@@ -25,8 +27,10 @@ def test_variants_conform(rule: Evidence) -> None:
 class InOrder(Evidence):
     """Believes whoever comes first a little more."""
 
-    def weigh(self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation) -> Weighed:
-        found = super().weigh(own, theirs, samples)
+    def weigh(
+        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+    ) -> Weighed:
+        found = super().weigh(own, theirs, samples, rng)
         head = found.answer.head.copy()
         if theirs and isinstance(theirs[0], Statement):
             head[0, 0] += float(np.nan_to_num(np.asarray(theirs[0].rows)[1, 0]))
@@ -37,8 +41,10 @@ class InOrder(Evidence):
 class Scribbles(Evidence):
     """Writes into what it was given."""
 
-    def weigh(self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation) -> Weighed:
-        found = super().weigh(own, theirs, samples)
+    def weigh(
+        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+    ) -> Weighed:
+        found = super().weigh(own, theirs, samples, rng)
         if theirs and theirs[0] is not None:
             theirs[0].rows[0, 0] += 1
         return found
@@ -48,19 +54,23 @@ class Scribbles(Evidence):
 class Credulous(Evidence):
     """Takes statements by their first rows."""
 
-    def weigh(self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation) -> Weighed:
+    def weigh(
+        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+    ) -> Weighed:
         for one in theirs:
             if one is not None:
                 np.asarray(one.rows).sum()
-        return super().weigh(own, theirs, samples)
+        return super().weigh(own, theirs, samples, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy(Evidence):
     """Gives weights that are no shares."""
 
-    def weigh(self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation) -> Weighed:
-        found = super().weigh(own, theirs, samples)
+    def weigh(
+        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+    ) -> Weighed:
+        found = super().weigh(own, theirs, samples, rng)
         return replace(found, weights=found.weights * 40)
 
 

@@ -309,6 +309,47 @@ def _unit(values: Floats, owner: Integers, usual: float) -> float:
     return max(1.0, worst[min(2, (len(worst) - 1) // 2)] / usual) if worst else 1.0
 
 
+def personal_spread(claims: Claims, spread: float) -> float:
+    """Return r, by how much more the mean deviations of people from the receiver vary than sampling noise does.
+
+    A sender's mean deviation over the classes that both hold has the variance v = spread (1 / n + 1 / n_0) / common
+    where people do not differ, and v + 2 t where each has an offset of variance t of its own. r is that of the third
+    smallest deviation: liars, however many, can only lower it. 1 where people do not differ, or nothing tells.
+    """
+    mine = np.flatnonzero(claims.owner == 0)
+    found = []
+    for who in np.unique(claims.owner[claims.owner > 0]):
+        theirs = np.flatnonzero((claims.owner == who) & np.isin(claims.label, claims.label[mine]))
+        if not len(theirs):
+            continue
+        own = mine[np.searchsorted(claims.label[mine], claims.label[theirs])]
+        noise = spread * (1 / claims.count[theirs] + 1 / claims.count[own]).sum() / len(theirs) ** 2
+        rows = np.concatenate([theirs, own])
+        signs = np.repeat([1.0, -1.0], len(theirs)) / len(theirs)
+        found.append(float(signs @ claims.products[np.ix_(rows, rows)] @ signs) / noise)
+    found.sort()
+    return max(1.0, found[min(2, (len(found) - 1) // 2)]) if found else 1.0
+
+
+def aligned(claims: Claims, ridge: float) -> Floats:
+    """Return T [N, N] so that T @ claims are without the offsets in which people differ in all their classes alike.
+
+    m_kc = mu_c + o_k + noise is solved by least squares for locations mu and offsets o, the offsets with the penalty
+    `ridge` per sender; what is left of a claim is m_kc - o_k.
+    """
+    senders, whose = np.unique(claims.owner, return_inverse=True)
+    known, which = np.unique(claims.label, return_inverse=True)
+    pull = claims.capped() / claims.capped().mean()
+    design = np.zeros((len(whose), len(senders) + len(known)))
+    design[np.arange(len(whose)), whose] = 1
+    design[np.arange(len(whose)), len(senders) + which] = 1
+    normal = design.T @ (pull[:, None] * design)
+    normal[np.arange(len(senders)), np.arange(len(senders))] += ridge
+    offsets = np.linalg.solve(normal, design.T * pull)[: len(senders)]
+    found: Floats = np.eye(len(whose)) - offsets[whose]
+    return found
+
+
 def disputes(
     claims: Claims,
     located: Located,

@@ -21,8 +21,10 @@ from bristle.rules.evidence.location import (
     Claims,
     Integers,
     Located,
+    aligned,
     disputes,
     independent,
+    personal_spread,
     robust_means,
     vet,
 )
@@ -33,11 +35,17 @@ from bristle.rules.inbox import Inbox
 LEAN = 20.0
 """Own samples that the pooled scatter is worth for the variance along discriminants."""
 
+LENIENT = 20.0
+"""Degrees of freedom at which a receiver is twice as lenient as with very many."""
+
 MARGIN = 2.33
 """Standard deviations that a class which the receiver holds must be from a disputed one."""
 
 THEFT = 0.01
 """The share of the own samples, each judged without itself, that disputed classes may take."""
+
+DIFFERING = 2.0
+"""People's mean deviations vary by so many times sampling noise before their offsets are taken out."""
 
 SKETCHES = 48
 """The scatter of so many statements is pooled at most, drawn at random where there are more."""
@@ -212,7 +220,8 @@ class Evidence(Rule):
         see, for n degrees of freedom of one.
     refuse : float
         Standard errors from the own mean, along the worst discriminant of the worst class, from which a sender is
-        refused; times the spread between people where that is more than sampling noise.
+        refused; more where the receiver has few samples, and times the spread between people where that is more than
+        sampling noise.
     quorum : float
         So many independent owners that put a foreign class elsewhere together, or half of all, make it disputed.
     held_out : bool
@@ -345,11 +354,18 @@ class Evidence(Rule):
         spread = float(rest.squares().sum()) / freedom if freedom > 0 else 0.0
         spread = spread if spread > 0 else float(features)
         weights = independent(claims, spread)
+        differing = personal_spread(claims, spread)
+        if differing > DIFFERING:
+            turn = aligned(claims, len(np.unique(y)) / (differing - 1))
+            means, stated = turn @ means, stated.mixed(turn)
+            claims = replace(claims, products=stated.products())
         kept = np.ones(len(label), dtype=bool)
         located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
-        errors = vet(claims, located, variance, spread, refuse=self.refuse).errors
+        # Few own samples measure a variance badly, so that honest errors in its units are now and then large.
+        limit = self.refuse * (1 + LENIENT / max(freedom, 1))
+        errors = vet(claims, located, variance, spread, refuse=limit).errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
-        refused = worst > self.refuse
+        refused = worst > limit
         if refused.any():
             kept = ~refused[owner]
             located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
