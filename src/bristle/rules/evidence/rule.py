@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +47,9 @@ THEFT = 0.01
 
 DIFFERING = 2.0
 """People's mean deviations vary by so many times sampling noise before their offsets are taken out."""
+
+TRUST = 4.0
+"""A cautious receiver believes of the scatter so many times what its own samples show."""
 
 SKETCHES = 48
 """The scatter of so many statements is pooled at most, drawn at random where there are more."""
@@ -227,7 +231,8 @@ class Evidence(Rule):
     held_out : bool
         Whether held-out samples count as evidence too. They are never tested on what they are part of.
     cautious : bool
-        Do not answer for disputed classes at all. Otherwise they are answered only where no own sample is lost to them.
+        Do not answer for disputed classes at all, and believe nothing about the scatter that is far from what the own
+        samples show. Otherwise disputed classes are answered only where no own sample is lost to them.
     """
 
     rank: float = 2.4
@@ -325,22 +330,11 @@ class Evidence(Rule):
         classes, features = own.rows.shape
         x, y = to_numpy(samples.features).astype(np.float64), to_numpy(samples.labels)
         x, y = x[y >= 0], y[y >= 0]
-        reasons = np.full(len(theirs), int(Reason.KEPT), dtype=np.int64)
-        fit: list[tuple[int, Statement]] = []
-        for place, one in enumerate(theirs):
-            problem = Reason.ABSENT if one is None else unfit(one, classes, features)
-            if problem is None and one is not None:
-                fit.append((place, one.numpy()))
-            else:
-                reasons[place] = int(problem or Reason.ABSENT)
-        places = np.array([-1, *(place for place, _ in fit)])
-        statements = [own, *(one for _, one in fit)]
+        reasons, places, statements = _usable(own, theirs)
         about = x - np.asarray(own.rows)[y]
-        pooled = statements
-        if len(statements) > SKETCHES:
-            drawn = (rng or np.random.default_rng(0)).choice(len(fit), SKETCHES - 1, replace=False)
-            pooled = [own, *(statements[1 + place] for place in np.sort(drawn))]
-        scatter = pool_scatter(pooled, about, cap=self.cap)
+        pooled = _drawn(statements, rng)
+        trust = TRUST if self.cautious else math.inf
+        scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
         if not len(owner):
             raise ValueError("nobody states anything, so that nothing can be decided: give the receiver samples")
@@ -374,7 +368,7 @@ class Evidence(Rule):
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         foreign = np.setdiff1d(known, held)
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
-        others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap)) if len(pooled) > 1 else None
+        others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap, trust=trust)) if len(pooled) > 1 else None
         answer = self._answer_of(located, means, stated, scatter, x, y, own, known, disputed, variance, others)
         found = _Findings(errors, apart, kept, refused, disputed)
         return self._words(answer, claims, located, weights, reasons, places, found)
@@ -495,6 +489,29 @@ class Evidence(Rule):
                 among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
                 reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
         return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+def _usable(own: Statement, theirs: Sequence[Statement | None]) -> tuple[Integers, Integers, list[Statement]]:
+    """Return a reason for each sender, where the usable statements come from (-1: the own one), and these."""
+    classes, features = own.rows.shape
+    reasons = np.full(len(theirs), int(Reason.KEPT), dtype=np.int64)
+    places, statements = [-1], [own]
+    for place, one in enumerate(theirs):
+        problem = Reason.ABSENT if one is None else unfit(one, classes, features)
+        if problem is None and one is not None:
+            places.append(place)
+            statements.append(one.numpy())
+        else:
+            reasons[place] = int(problem or Reason.ABSENT)
+    return reasons, np.array(places), statements
+
+
+def _drawn(statements: list[Statement], rng: np.random.Generator | None) -> list[Statement]:
+    """Return the statements whose scatter is pooled, the own one first."""
+    if len(statements) <= SKETCHES:
+        return statements
+    others = (rng or np.random.default_rng(0)).choice(len(statements) - 1, SKETCHES - 1, replace=False)
+    return [statements[0], *(statements[1 + place] for place in np.sort(others))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,9 @@ Integers = npt.NDArray[np.int64]
 AT_ONCE = 2**22
 """Numbers of an intermediate result that are worked on together."""
 
+LEAN = 10.0
+"""Own samples that one unit of variance, of the median feature, is worth beside what they show."""
+
 FEW = 8
 """Fewer samples say nothing of how far off a covariance is."""
 
@@ -136,7 +139,12 @@ def _median(values: Floats, weights: Floats) -> Floats:
 
 
 def pool_scatter(
-    statements: Sequence[Statement], rest: Floats | None = None, *, cap: float = 1.0, shrinkage: float | None = None
+    statements: Sequence[Statement],
+    rest: Floats | None = None,
+    *,
+    cap: float = 1.0,
+    shrinkage: float | None = None,
+    trust: float = math.inf,
 ) -> Scatter:
     """Return one covariance of all statements, weighted by their degrees of freedom within bounds.
 
@@ -158,6 +166,8 @@ def pool_scatter(
     cap : float
     shrinkage : float, optional
         The part a; by default estimated.
+    trust : float
+        Cut everybody, however many agree, to so many times what the receiver's own samples show.
     """
     counts = np.array([float(one.freedom) for one in statements])
     # Freedom is a claim too: nobody counts for more than the receiver, or a quarter of all, say of themselves.
@@ -168,6 +178,7 @@ def pool_scatter(
     diagonals = np.stack([np.asarray(one.diagonal) for one in statements])
     totals = diagonals + np.stack([(np.asarray(one.factors) ** 2).sum(axis=0) for one in statements])
     level = np.median(totals[used], axis=0)
+    level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
     level = np.maximum(level, 0.01 * level.mean() + 1e-12)
     scale = np.sqrt(level)
     sketches = [np.asarray(statements[int(place)].factors) / scale for place in used]
@@ -179,7 +190,10 @@ def pool_scatter(
     freedom = float(weights.sum())
     weights /= freedom
     diagonal = np.maximum(weights @ np.minimum(diagonals, most * level) / level, 0.02)
-    parts = _capped(sketches, products, weights[used], diagonal, most)
+    own = None
+    if trust < math.inf and rest is not None and len(rest) >= FEW:
+        own = rest / scale * np.sqrt(len(rest) / max(counts[0], 1))
+    parts = _capped(sketches, products, weights[used], diagonal, most, own, trust)
     factors = np.concatenate([np.sqrt(weights[place]) * part for place, part in zip(used, parts, strict=True)])
     taken = (factors**2).sum(axis=0)
     if shrinkage is None:
@@ -222,8 +236,16 @@ def _distinct(inner: Floats, counts: Floats, fourth: float, alike: float = 0.1) 
     return found
 
 
-def _capped(sketches: list[Floats], products: Floats, weights: Floats, diagonal: Floats, cap: float) -> list[Floats]:
-    """Cut each sketch [R, D] down to `cap` times what the others see in its span."""
+def _capped(
+    sketches: list[Floats],
+    products: Floats,
+    weights: Floats,
+    diagonal: Floats,
+    cap: float,
+    own: Floats | None,
+    trust: float,
+) -> list[Floats]:
+    """Cut sketches [R, D] to `cap` times what others see in their span, and `trust` times what `own` samples show."""
     count, widest = products.shape[:2]
     if count == 1 or not widest:
         return sketches
@@ -247,7 +269,13 @@ def _capped(sketches: list[Floats], products: Floats, weights: Floats, diagonal:
         others = typical + (directions * diagonal) @ np.swapaxes(directions, -1, -2)
         others = others + np.where(values > 0, 0.0, 1.0)[:, None] * np.eye(widest)
         roots = np.sqrt(values)
-        cut = (_cut(roots[:, :, None] * roots[:, None] * np.eye(widest), others, cap) * roots[:, None]) @ directions
+        claimed = roots[:, :, None] * roots[:, None] * np.eye(widest)
+        turn = _cut(claimed, others, cap)
+        if own is not None:
+            shown = directions @ own.T
+            mean = (shown @ np.swapaxes(shown, -1, -2) + LEAN * np.eye(widest)) / (len(own) + LEAN)
+            turn = _cut(turn @ claimed @ np.swapaxes(turn, -1, -2), mean, trust) @ turn
+        cut = (turn * roots[:, None]) @ directions
         found += [part[value > 0] for part, value in zip(cut, values, strict=True)]
     return found
 
