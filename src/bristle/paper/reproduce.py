@@ -24,7 +24,7 @@ from bristle.paper.engines.ray import RayEngine
 from bristle.paper.plan import TIMED
 from bristle.paper.store import versions
 from bristle.rules import RULES
-from bristle.simulation import FeatureData, prepare
+from bristle.simulation import prepare
 from bristle.simulation.build import make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read
 
@@ -155,7 +155,9 @@ def reproduce(
         together = [task for task in missing if task.kind not in TIMED]
         alone = missing[len(together) :]
         for some, first, how_many in ((together, 0, processes), (alone, len(together), 1)):
-            runner = _engine(engine if some is together else "local", data, address=address, processes=how_many)
+            runner: Engine = LocalEngine(WORK, data, processes=how_many)
+            if engine == "ray" and some is together:
+                runner = RayEngine(WORK, data, address=address, processes=how_many)
             _run(runner, some, first, store, results, progress)
     return Reproduction(wanted=wanted, rows=tuple(rows_of(lines, results)), versions=made_with)
 
@@ -176,12 +178,6 @@ def _run(
 
     listener = Listener(done=done, tick=lambda number, iteration: progress.tick(first + number, iteration))
     engine.run([task.text for task in tasks], listener)
-
-
-def _engine(name: Literal["local", "ray"], data: FeatureData, *, address: str | None, processes: int | None) -> Engine:
-    if name == "ray":
-        return RayEngine(WORK, data, address=address, processes=processes)
-    return LocalEngine(WORK, data, processes=processes)
 
 
 def write_rows(made: Reproduction, out: Path, *, json_file: Path | None = None) -> list[Path]:

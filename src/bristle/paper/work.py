@@ -113,13 +113,9 @@ def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) ->
     name = attack_name(scenario.attack)
     return [
         {"attack": name, "seed": scenario.seed, "iteration": world.iteration, "model": model}
-        | _spread(distances[which])
-        for model, which in [*groups, ("malicious", malicious)]
+        | {"distance": float(found.mean()), "distance_min": float(found.min()), "distance_max": float(found.max())}
+        for model, found in [(model, distances[which]) for model, which in [*groups, ("malicious", malicious)]]
     ]
-
-
-def _spread(values: np.ndarray[Any, Any]) -> Row:
-    return {"distance": float(values.mean()), "distance_min": float(values.min()), "distance_max": float(values.max())}
 
 
 def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -248,14 +248,13 @@ class Call:
             # Products over the whole pool pay off while receivers hear a good part of it.
             inbox = shared.gathered() if self.received.heads.shape[0] > 8 * (count + 1) else shared
         held = self.task.evaluation
-        task = Task(
+        task = replace(
+            self.task,
             evaluation=held and Evaluation(members(held.features), members(held.labels)),
             claims=models_of(self.task.claims),
             previous=members(self.task.previous),
             senders=models_of(self.task.senders),
             draws=models_of(self.task.draws),
-            iteration=self.task.iteration,
-            total=self.task.total,
             state=None if self.task.state is None else {k: members(v) for k, v in self.task.state.items()},
         )
         return Part(inbox, task, order, usable, members(self.refusals))

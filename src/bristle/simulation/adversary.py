@@ -116,10 +116,6 @@ class Adversary:
         theirs = xp.broadcast_to(self._claims, (len(senders), *self._claims.shape[-2:]))
         return xp.concat([claims, take_rows(xp, theirs, attackers)], axis=1)
 
-    def heads_for(self, victims: int) -> int:
-        """Return how many heads the attackers make for so many victims."""
-        return self._count * victims if self._per_victim else self._count
-
     @property
     def heads_per_victim(self) -> int:
         """How many heads the attackers make for one victim alone."""

@@ -194,10 +194,11 @@ class World:
         models = scene.arrived.index.shape[1] + scene.attackers.shape[1]
         size = self.scenario.receivers_at_once
         if size is None:
-            heads = scene.pool.shape[0] + self.adversary.heads_for(self.scenario.peers)
+            one_victim = self.adversary.heads_per_victim
+            heads = scene.pool.shape[0] + (one_victim * self.scenario.peers or self.scenario.attackers)
             # Receivers that hear a good part of all heads share them; others need them gathered.
             shared = heads <= SPARSE * (models + 1)
-            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + self.adversary.heads_per_victim)
+            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + one_victim)
             size = len(receivers) if shared else max(1, CHUNK_BYTES // per_receiver)
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]

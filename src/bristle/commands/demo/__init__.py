@@ -123,7 +123,8 @@ class Demo:
             raise ValueError(f"processes must lie between 1 and {self.members}, not {self.processes}")
         exchanging_heads(rules.create(self.rule))  # Raises if there is no such rule, too.
         _check_attack(self.attack)
-        World(self.scenario(self.rule), _digits_without_features())
+        few = _few(mnist())  # Without features: enough to see whether a world can be made of them.
+        World(self.scenario(self.rule), FeatureData.labels_only(few.y_train, few.classes))
 
 
 def _check_attack(name: str) -> None:
@@ -186,10 +187,3 @@ def _few(dataset: Dataset) -> Dataset:
         classes=dataset.classes,
         name=dataset.name,
     )
-
-
-@lru_cache(maxsize=1)
-def _digits_without_features() -> FeatureData:
-    """The same samples with empty features: enough to see whether a world can be made of them."""
-    few = _few(mnist())
-    return FeatureData.labels_only(few.y_train, few.classes)
