@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,12 +47,13 @@ def show(
         raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
     if decisions and json is None:
         raise ValueError("--decisions are kept in the file of rows: add --json FILE")
-    with dashboard(page) as feed:
+    with nullcontext() if page is None else dashboard(page) as feed:
         watched = decisions or feed is not None
         board = SimulationBoard(experiment.scenario, experiment.data, feed) if watched else None
         rows, seconds = _run(experiment, board, json=json, checkpoint=checkpoint, resume=resume, decisions=decisions)
         _say_end(rows[-1], seconds, json)
-        stay(feed)
+        if feed is not None:
+            stay(feed)
 
 
 def _run(
