@@ -33,6 +33,11 @@ class FeatureData:
     classes: tuple[str, ...]
     user: np.ndarray[Any, Any] | None = None
 
+    @property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """Features and labels for training, then for testing, as `FeatureData` takes them."""
+        return self.train, self.train_labels, self.test, self.test_labels
+
     @classmethod
     def labels_only(
         cls, labels: Any, classes: tuple[str, ...], *, user: np.ndarray[Any, Any] | None = None

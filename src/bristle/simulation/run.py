@@ -37,8 +37,7 @@ def fingerprint(world: World, *, every: int, figure: str) -> str:
     """Return the identity of a run: SHA-256 of its scenario, data, figure name and evaluation interval."""
     data = world.data
     users = () if data.user is None else (data.user,)
-    arrays = (data.train, data.train_labels, data.test, data.test_labels, *users)
-    digests = [array_digest(to_numpy(values)) for values in arrays]
+    digests = [array_digest(to_numpy(values)) for values in (*data.arrays, *users)]
     return hashlib.sha256(repr((FORMAT, world.scenario, data.classes, digests, every, figure)).encode()).hexdigest()
 
 
