@@ -186,8 +186,8 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="same-rows-") as temporary:
         try:
-            old = _side("old", given.old, Path(temporary))
-            new = _side("new", given.new or str(HERE.parent), Path(temporary))
+            old = side_of("old", given.old, Path(temporary))
+            new = side_of("new", given.new or str(HERE.parent), Path(temporary))
         except (ValueError, RuntimeError) as error:
             print(f"same_rows: {error}", file=sys.stderr)
             sys.exit(2)
@@ -249,7 +249,7 @@ def _arrays(path: Path) -> dict[str, Any]:
     }
 
 
-def _side(name: str, given: str, temporary: Path) -> Side:
+def side_of(name: str, given: str, temporary: Path) -> Side:
     """Unpack a commit, or take a folder, and check that Python really imports from it."""
     work = temporary / name
     work.mkdir()

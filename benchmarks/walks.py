@@ -55,9 +55,10 @@ def tracing() -> Iterator[set[str]]:
     found: set[str] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        # Bodies of modules and classes run at import, and are no functions.
-        if event == "call" and code.co_flags & CO_NEWLOCALS and code.co_filename.startswith(str(SOURCES)):
+        code, caller = frame.f_code, frame.f_back
+        # Bodies of modules and classes run at import, and so does what they call.
+        imported = not code.co_flags & CO_NEWLOCALS or (caller and not caller.f_code.co_flags & CO_NEWLOCALS)
+        if event == "call" and not imported and code.co_filename.startswith(str(SOURCES)):
             found.add(str(Path(code.co_filename).relative_to(SOURCES)))
 
     threading.setprofile(note)

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.learning.optimiser import HeadState
-from bristle.learning.samples import Samples, SampleStore, stack
-from bristle.learning.training import train
+from bristle.learning.samples import Samples, SampleStore
 
 CLASSES, DEPTH = 3, 2
 ARRIVALS = st.lists(st.lists(st.integers(0, CLASSES - 1), max_size=30), max_size=12)
@@ -115,20 +113,6 @@ def test_a_restored_store_goes_on_without_splitting_again() -> None:
     assert len(behind.evaluation.labels) == 1  # at most a share of the new ones, although more is missing
 
 
-def test_peers_of_different_sizes_are_one_batch() -> None:
-    rng = np.random.default_rng(0)
-    stores = [SampleStore(CLASSES, DEPTH, kappa=2) for _ in range(3)]
-    stores[0].add(numbered([0, 1] * 4, 0), [0, 1] * 4, rng=rng)
-    stores[1].add(numbered([2], 50), [2], rng=rng)
-    training, held_out = stack(stores)
-    assert training.features.shape == (3, 4, DEPTH)
-    assert training.labels.tolist()[1:] == [[2, -1, -1, -1], [-1] * 4]
-    assert held_out.labels.tolist()[1:] == [[-1] * 4] * 2
-    np.testing.assert_array_equal(held_out.features[0], stores[0].evaluation.features)
-    state = HeadState.zeros((3, CLASSES, DEPTH), like=training.features)
-    assert train(state, training.features, training.labels, steps=3, seed=0).steps.tolist() == [3, 3, 0]
-
-
 def test_mistakes_are_named_and_leave_the_store_as_it_was() -> None:
     store, rng = SampleStore(CLASSES, DEPTH), np.random.default_rng(0)
     good = np.zeros((2, DEPTH), dtype=np.float32)
@@ -146,5 +130,3 @@ def test_mistakes_are_named_and_leave_the_store_as_it_was() -> None:
     for message, options in (("held_out_share=0.6", {"held_out_share": 0.6}), ("kappa=0", {"kappa": 0})):
         with pytest.raises(ValueError, match=message):
             SampleStore(CLASSES, DEPTH, **options)
-    with pytest.raises(ValueError, match="no stores"):
-        stack([])

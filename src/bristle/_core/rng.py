@@ -117,26 +117,24 @@ def draw_many(seed: int, stream: Stream, ids: Any, iteration: int, size: int) ->
 
     A Philox generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) for each row.
     """
-    drawn = np.empty((len(ids), size), dtype=np.float32)
-    for row, peer in zip(drawn, np.asarray(ids, dtype=np.int64).tolist(), strict=True):
-        _generator(seed, stream, peer, iteration).random(out=row, dtype=np.float32)
-    return drawn
+    return _philox("random", seed, stream, ids, iteration, size)
 
 
 def draw_normals(
     seed: int, stream: Stream, ids: Any, iteration: int, size: int
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Draw 32-bit normal deviates of shape [ids, size], as `draw_many` draws uniforms."""
-    drawn = np.empty((len(ids), size), dtype=np.float32)
+    return _philox("standard_normal", seed, stream, ids, iteration, size)
+
+
+def _philox(
+    what: str, seed: int, stream: Stream, ids: Any, iteration: int, size: int
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    drawn, counter = np.empty((len(ids), size), dtype=np.float32), np.array([0, 0, 0, iteration], dtype=np.uint64)
     for row, peer in zip(drawn, np.asarray(ids, dtype=np.int64).tolist(), strict=True):
-        _generator(seed, stream, peer, iteration).standard_normal(out=row, dtype=np.float32)
+        key = np.array([seed & _BITS, (int(stream) << 56) + peer], dtype=np.uint64)
+        getattr(np.random.Generator(np.random.Philox(key=key, counter=counter)), what)(out=row, dtype=np.float32)
     return drawn
-
-
-def _generator(seed: int, stream: Stream, peer: int, iteration: int) -> np.random.Generator:
-    key = np.array([seed & _BITS, (int(stream) << 56) + peer], dtype=np.uint64)
-    counter = np.array([0, 0, 0, iteration], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def pick_distinct(draws: Floats, among: int) -> np.ndarray[Any, np.dtype[np.int64]]:

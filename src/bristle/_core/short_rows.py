@@ -12,6 +12,7 @@ import numpy as np
 
 from bristle._core.arrays import Array, namespace
 
+_find_spec = lru_cache(maxsize=1)(find_spec)
 # Rows up to this length are worked on by kernels where a device has them.
 LONGEST = 128
 
@@ -35,12 +36,7 @@ def count_values(values: Array, kinds: int, dtype: Any) -> Array:
 
 def has_kernels(array: Array) -> bool:
     """Return whether an array lies on a CUDA device for which kernels can be compiled."""
-    return bool(array_api_compat.is_torch_array(array)) and array.device.type == "cuda" and _triton()
-
-
-@lru_cache(maxsize=1)
-def _triton() -> bool:
-    return find_spec("triton") is not None
+    return bool(array_api_compat.is_torch_array(array)) and array.device.type == "cuda" and bool(_find_spec("triton"))
 
 
 def _count_on_device(values: Array, kinds: int, dtype: Any) -> Array:

@@ -15,7 +15,7 @@ from bristle.attacks.view import Knowledge, View, flatten
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class HeadsGround:
     """What these attacks start from, for B victims.
 
     Parameters
@@ -39,7 +39,7 @@ class Ground:
     foreign: Array
 
     @classmethod
-    def of(cls, view: View, attack: Attack) -> Ground:
+    def of(cls, view: View, attack: Attack) -> HeadsGround:
         """Take a view in."""
         own = view.own
         xp = namespace(own)
@@ -100,13 +100,13 @@ class Push(Attack):
         return Knowledge.EVERYTHING
 
     @abstractmethod
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Return the head [B, C, D] that goes to each victim."""
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Push where there are honest heads, else send the own ones."""
         xp, own = namespace(view.own), view.own
-        head = self.push(Ground.of(view, self), view)
+        head = self.push(HeadsGround.of(view, self), view)
         return xp.where(_heard(view, self), xp.broadcast_to(head[:, None, ...], own.shape), own)
 
 
@@ -146,7 +146,7 @@ class HomeBias(Push):
         for label in self.home or ():
             check_count("home", label)
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Lift the rows that are tested, turn the others away."""
         xp = namespace(view.own)
         foreign = ground.foreign
@@ -184,7 +184,7 @@ class Edge(Push):
         if self.turn not in get_args(Turn):
             raise ValueError(f"turn must be one of {', '.join(get_args(Turn))}, not {self.turn!r}")
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Turn the rows that are not tested."""
         xp = namespace(view.own)
         if self.turn == "away":
@@ -214,7 +214,7 @@ class CommonShift(Push):
     def __post_init__(self) -> None:
         check_positive("size", self.size)
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Move all rows alike."""
         return ground.mean + self.size * ground.size * ground.common
 
@@ -237,7 +237,7 @@ class FamiliarVolume(Push):
     def __post_init__(self) -> None:
         check_positive("factor", self.factor)
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Scale the rows that are tested."""
         return namespace(view.own).where(ground.foreign, ground.mean, self.factor * ground.mean)
 
@@ -260,7 +260,7 @@ class SlowDrift(Push):
     def __post_init__(self) -> None:
         check_positive("size", self.size)
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Drift on."""
         step = self.size * min(view.iteration / view.total, 1.0)
         return namespace(view.own).where(ground.foreign, ground.mean - step * ground.size * ground.common, ground.mean)
@@ -290,14 +290,14 @@ class NearCopies(Push):
         """The small differences are drawn."""
         return True
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Return the victim's own head."""
         return required(view.victim, "victim", self)
 
     def craft(self, view: View, draws: Array | None) -> Array:
         """Disguise the copies."""
         assert draws is not None
-        ground = Ground.of(view, self)
+        ground = HeadsGround.of(view, self)
         heads = self.push(ground, view)[:, None, ...] + (2 * draws - 1) * (self.noise * ground.size[:, None, ...])
         return namespace(view.own).where(_heard(view, self), heads, view.own)
 
@@ -329,7 +329,7 @@ class Backdoor(Push):
         if self.source == self.target:
             raise ValueError(f"target must be another class than the source {self.source}")
 
-    def push(self, ground: Ground, view: View) -> Array:
+    def push(self, ground: HeadsGround, view: View) -> Array:
         """Turn two rows."""
         xp, classes = namespace(view.own), view.own.shape[2]
         if max(self.source, self.target) >= classes:

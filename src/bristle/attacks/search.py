@@ -11,8 +11,7 @@ import numpy as np
 from bristle._core import Array, namespace, squared_norms
 from bristle._core.validation import check_count
 from bristle.attacks.base import required
-from bristle.attacks.feedback import Ground as Heads
-from bristle.attacks.feedback import class_centres, unit
+from bristle.attacks.feedback import HeadsGround, class_centres, unit
 from bristle.attacks.lies import FalseCounts, LaidOn, Partisans, PermutedLabels, PoisonedScatter, StatementEdge
 from bristle.attacks.statements import Floats, Ground, Liars, Scene, StatementAttack
 from bristle.attacks.view import View
@@ -87,7 +86,7 @@ class Adaptive(StatementAttack):
         heard = xp.any(required(view.inbox_mask, "inbox_mask", self), axis=-1)
         if not inbox.shape[1]:
             return own
-        ground = Heads.of(view, self)
+        ground = HeadsGround.of(view, self)
         pushes = _pushes(xp, ground)
         oracle = _Oracle(self.rule, view)
         best = ground.mean
@@ -182,7 +181,7 @@ class _Oracle:
         return self.rule(victim, received, mask=there, evaluation=self.evaluation, claims=claims).head
 
 
-def _pushes(xp: Any, ground: Heads) -> list[Array]:
+def _pushes(xp: Any, ground: HeadsGround) -> list[Array]:
     """Return the directions [B, C, D] in which the honest mean may be pushed; see STARTS."""
     mean, nothing = ground.mean, xp.zeros_like(ground.mean)
     lengths = xp.sqrt(squared_norms(xp, mean))[..., None]

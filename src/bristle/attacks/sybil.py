@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
 
 from bristle._core import Array, namespace
 from bristle._core.validation import check_share
 from bristle.attacks.base import Attack
 from bristle.attacks.data_free import LabelFlip
-from bristle.attacks.view import Knowledge, View
+from bristle.attacks.view import View
 from bristle.rules.base import Rule
+
+
+def _as_inner(name: str) -> Any:
+    return property(attrgetter(f"inner.{name}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,46 +40,19 @@ class Sybil(Attack):
 
     stochastic = True  # The jitter is drawn.
     one_head = True  # All identities send what the first one makes.
+    # In all else it is like the inner attack.
+    knows = _as_inner("knows")
+    trains = _as_inner("trains")
+    equivocates = _as_inner("equivocates")
+    broadcasts = _as_inner("broadcasts")
+    feature_count = _as_inner("feature_count")
+    flips_labels = _as_inner("flips_labels")
+    finite = _as_inner("finite")
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Attack):
             raise ValueError(f"inner must be an attack, such as LabelFlip(), not {self.inner!r}")
         check_share("jitter", self.jitter)
-
-    @property
-    def knows(self) -> Knowledge:
-        """What the inner attack knows."""
-        return self.inner.knows
-
-    @property
-    def trains(self) -> bool:
-        """Whether the inner attack does."""
-        return self.inner.trains
-
-    @property
-    def equivocates(self) -> bool:
-        """Whether the inner attack does."""
-        return self.inner.equivocates
-
-    @property
-    def broadcasts(self) -> bool:
-        """Whether the inner attack does."""
-        return self.inner.broadcasts
-
-    @property
-    def feature_count(self) -> int | None:
-        """What the inner attack needs."""
-        return self.inner.feature_count
-
-    @property
-    def flips_labels(self) -> bool:
-        """Whether the inner attack does."""
-        return self.inner.flips_labels
-
-    @property
-    def finite(self) -> bool:
-        """Whether the inner attack is."""
-        return self.inner.finite
 
     def labels(self, y: Array) -> Array:
         """Return the labels that the inner attack trains on."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -120,26 +121,17 @@ def blocks(
     given. What the attack does not see is not looked at.
     """
     xp, (attackers, classes, depth) = namespace(view.own), view.own.shape[-3:]
-    _check_values(xp, "own", view.own)
-    _check_values(xp, "victim", view.victim)
-    _check_values(xp, "update", view.update)
+    for name in ("own", "victim", "update"):
+        heads = getattr(view, name)
+        if heads is not None and not bool(xp.all(_fits(xp, heads))):
+            raise ValueError(f"view.{name} holds values that are not finite or beyond 1e15; pass finite heads")
     size = prod(batch)
 
-    def flat(values: Array | None) -> Array | None:
-        return None if values is None else xp.reshape(values, (size, *values.shape[len(batch) :]))
+    def flat(values: Array) -> Array:
+        return xp.reshape(values, (size, *values.shape[len(batch) :]))
 
-    index = flat(view.inbox.index) if isinstance(view.inbox, Pool) else None
-    flattened = replace(
-        view,
-        own=flat(view.own),
-        inbox=view.inbox if isinstance(view.inbox, Pool) else flat(view.inbox),
-        inbox_mask=flat(view.inbox_mask),
-        victim=flat(view.victim),
-        update=flat(view.update),
-        testable=flat(view.testable),
-        sent=flat(view.sent),
-    )
-    draws = flat(draws)
+    flattened = _mapped(view, flat)
+    draws = None if draws is None else flat(draws)
     shared = view.inbox.index if isinstance(view.inbox, Pool) else view.inbox
     models = 0 if shared is None else shared.shape[len(batch)]
     itemsize = 8 if view.own.dtype == xp.float64 else 4
@@ -147,7 +139,11 @@ def blocks(
     step = max(1, block_bytes(view.own) // (2 * (models + attackers) * classes * depth * itemsize))
     for start in range(0, size, max(1, size) if whole else step):
         rows = slice(start, size if whole else min(start + step, size))
-        yield _block(xp, flattened, index, rows), _rows(draws, rows)
+        if rows == slice(0, size):
+            yield _with_array(xp, flattened), draws
+        else:
+            part = itemgetter((rows, ...))
+            yield _with_array(xp, _mapped(flattened, part)), None if draws is None else part(draws)
 
 
 def flatten(xp: Any, heads: Array) -> Array:
@@ -155,52 +151,38 @@ def flatten(xp: Any, heads: Array) -> Array:
     return xp.reshape(heads, (*heads.shape[:-2], heads.shape[-2] * heads.shape[-1]))
 
 
-def _block(xp: Any, view: View, index: Array | None, rows: slice) -> View:
-    inbox, mask = view.inbox, _rows(view.inbox_mask, rows)
-    if index is not None:
-        assert isinstance(inbox, Pool)
-        heard = index[rows, :]
-        heads = xp.take(inbox.heads, xp.reshape(heard, (-1,)), axis=0)
-        inbox = xp.reshape(heads, (*heard.shape, *inbox.heads.shape[1:]))
-    else:
-        inbox = _rows(inbox, rows)
-    if inbox is not None:
-        inbox, mask = _usable(xp, inbox, mask)
-    return replace(
-        view,
-        own=_rows(view.own, rows),
-        inbox=inbox,
-        inbox_mask=mask,
-        victim=_rows(view.victim, rows),
-        update=_rows(view.update, rows),
-        testable=_rows(view.testable, rows),
-        sent=_rows(view.sent, rows),
-    )
+PER_VICTIM = ("own", "inbox", "inbox_mask", "victim", "update", "testable", "sent")
+"""The fields of a view that have the axes of the victims in front; of a pool, its index has them."""
 
 
-def _rows(values: Array | None, rows: slice) -> Array | None:
-    if values is None or (rows.start == 0 and rows.stop == values.shape[0]):
-        return values
-    return values[rows, ...]
+def _mapped(view: View, change: Callable[[Array], Array]) -> View:
+    """Return the view with `change` applied to every array that has the axes of the victims."""
+    known = {name: value for name in PER_VICTIM if (value := getattr(view, name)) is not None}
+    pool = known.get("inbox")
+    if isinstance(pool, Pool):
+        known.pop("inbox")
+        view = replace(view, inbox=Pool(pool.heads, change(pool.index)))
+    return replace(view, **{name: change(value) for name, value in known.items()})
 
 
-def _usable(xp: Any, inbox: Array, mask: Array | None) -> tuple[Array, Array]:
-    """Return the inbox with zeros for heads that are absent or unfit, and which ones are there."""
+def _with_array(xp: Any, view: View) -> View:
+    """Return the view with an array as inbox, with zeros for heads that are absent or unfit, and a mask."""
+    inbox = view.inbox
+    if inbox is None:
+        return view
+    if isinstance(inbox, Pool):
+        heads = xp.take(inbox.heads, xp.reshape(inbox.index, (-1,)), axis=0)
+        inbox = xp.reshape(heads, (*inbox.index.shape, *inbox.heads.shape[1:]))
     fits = _fits(xp, inbox)
-    present = fits if mask is None else fits & mask
-    if bool(xp.all(present)):
-        return inbox, present
-    return xp.where(present[:, :, None, None], inbox, xp.zeros_like(inbox)), present
+    present = fits if view.inbox_mask is None else fits & view.inbox_mask
+    if not bool(xp.all(present)):
+        inbox = xp.where(present[:, :, None, None], inbox, xp.zeros_like(inbox))
+    return replace(view, inbox=inbox, inbox_mask=present)
 
 
 def _fits(xp: Any, heads: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         return squared_norms(xp, flatten(xp, heads)) <= LARGEST_NORM**2
-
-
-def _check_values(xp: Any, name: str, heads: Array | None) -> None:
-    if heads is not None and not bool(xp.all(_fits(xp, heads))):
-        raise ValueError(f"view.{name} holds values that are not finite or beyond 1e15; pass finite heads")
 
 
 def _check_array(name: str, values: Array | None, shape: tuple[int | str, ...], dtype: Any, own: Array) -> None:

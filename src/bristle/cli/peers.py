@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from bristle.cli.shared import INTERRUPTED, LOOPBACK, Dashboard, DashboardAt, interruptible, page_at
 from bristle.commands.jsonl import write_rows
-
-
-class LogFormat(StrEnum):
-    """How the log is written."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class HeadEncoding(StrEnum):
-    """How the numbers of a head are sent."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    INT8 = "int8"
 
 
 def demo(
@@ -114,8 +98,9 @@ def peer(
         typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle-plus"),
     ] = None,
     encoding: Annotated[
-        HeadEncoding, typer.Option(help="Encoding of sent heads: fewer bytes, or more precision.")
-    ] = HeadEncoding.FLOAT32,
+        Literal["float32", "float16", "int8"],
+        typer.Option(help="Encoding of sent heads: fewer bytes, or more precision."),
+    ] = "float32",
     share_clip: Annotated[
         float | None, typer.Option(help="Clip the rows of the shared head to this norm.", show_default="never")
     ] = None,
@@ -145,8 +130,8 @@ def peer(
         int | None, typer.Option(help="Seed of all random draws.", show_default="from the identity")
     ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Format of the log on stderr: text, or JSON Lines.")
-    ] = LogFormat.TEXT,
+        Literal["text", "json"], typer.Option(help="Format of the log on stderr: text, or JSON Lines.")
+    ] = "text",
     json: Annotated[
         Path | None, typer.Option(help="Append a row per iteration, with all decisions, to this file as JSON Lines.")
     ] = None,
@@ -168,8 +153,8 @@ def peer(
     for name in ("dashboard", "dashboard_at", "log_format"):
         del given[name]
     # All other options have the same names there.
-    given |= {"known": tuple(known or ()), "encoding": encoding.value, "page": page_at(dashboard, dashboard_at)}
-    log_to_stderr(as_json=log_format is LogFormat.JSON)
+    given |= {"known": tuple(known or ()), "page": page_at(dashboard, dashboard_at)}
+    log_to_stderr(as_json=log_format == "json")
     with interruptible(f"the same command goes on from {folder}"):
         finished = run_peer(PeerOptions(**given))
     if not finished:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -90,13 +89,6 @@ def tune(
         show(search, out=out, name=file.stem, json=json)
 
 
-class EngineName(StrEnum):
-    """What runs the worlds of a reproduction."""
-
-    local = "local"
-    ray = "ray"
-
-
 def reproduce(
     figure: Annotated[
         list[str] | None, typer.Argument(help="Which figures; --list names them.", show_default="all")
@@ -107,7 +99,7 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds: 0, 1, ...", show_default="3")] = None,
     out: Annotated[Path, typer.Option(help="The folder for rows, pictures and report.")] = Path("reproduction"),
-    engine: Annotated[EngineName, typer.Option(help="Processes on this machine, or Ray.")] = EngineName.local,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray.")] = "local",
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="a Ray of its own")
     ] = None,
@@ -137,10 +129,10 @@ def reproduce(
     if list_:
         list_figures(wanted)
         return
-    if address is not None and engine is not EngineName.ray:
+    if address is not None and engine != "ray":
         raise ValueError(f"--address {address} is of a Ray cluster: add --engine ray")
     with interruptible(f"finished runs are in {out}, and the same command goes on from there"):
-        show(wanted, out, engine=engine.value, address=address, json_file=json)
+        show(wanted, out, engine=engine, address=address, json_file=json)
 
 
 def report(

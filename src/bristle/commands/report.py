@@ -62,7 +62,10 @@ def read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a JSON Lines file; a last line that was cut short is left out, with a word on stderr."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; give results as `bristle simulate --json FILE` writes them")
-    text = _text_of(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file: {error}") from error
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -83,10 +86,3 @@ def read_rows(path: Path) -> Iterator[Row]:
         except ValueError as error:
             raise ValueError(f"{path} line {number}: {error}") from error
         yield row
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file: {error}") from error

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -44,8 +43,10 @@ def show(
 ) -> None:
     """Run what is missing, with progress on stderr, and write rows, pictures and the report."""
     began = time.monotonic()
-    with _progress() as told:
-        made = reproduce(wanted, out, engine=engine, address=address, progress=told)
+    with progress_line("preparing", total=None, percent=True, seconds=10.0) as update:
+        told = _State(update)
+        progress = ReproductionProgress(features=told.features, begin=told.begin, tick=told.tick, done=told.done)
+        made = reproduce(wanted, out, engine=engine, address=address, progress=progress)
     files = write_rows(made, out, json_file=json_file)
     files += _report(made, out, time.monotonic() - began)
     print(f"{len(made.worlds())} rows in {time.monotonic() - began:.0f} s")
@@ -72,21 +73,12 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
         return []
 
 
-@contextmanager
-def _progress() -> Iterator[ReproductionProgress]:
-    """Yield callbacks that show how far all workers are."""
-    with progress_line("preparing", total=None, percent=True, seconds=10.0) as update:
-        state = _State(update)
-        yield ReproductionProgress(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
-
-
 class _State:
     """Progress of all workers, measured by cost, not runs: a world of 100 peers counts for many."""
 
     def __init__(self, update: Callable[..., None]) -> None:
         self._update = update
         self._tasks: list[RunTask] = []
-        self._share: dict[int, float] = {}
         self._runs = 0
         self._iterations: dict[int, int] = {}
         self._began = time.monotonic()
@@ -101,18 +93,19 @@ class _State:
 
     def tick(self, number: int, iteration: int) -> None:
         self._iterations[number] = iteration
-        self._share[number] = min(1.0, iteration / self._tasks[number].config["world"]["iterations"])
         self._tell()
 
     def done(self, number: int) -> None:
         self._runs += 1
-        self._iterations[number] = self._tasks[number].config["world"]["iterations"]
-        self._share[number] = 1.0
-        self._tell()
+        self.tick(number, self._length(number))
+
+    def _length(self, number: int) -> int:
+        return int(self._tasks[number].config["world"]["iterations"])
 
     def _tell(self) -> None:
         total = sum(task.cost for task in self._tasks)
-        done = sum(self._tasks[number].cost * share for number, share in self._share.items())
+        shares = {number: min(1.0, done / self._length(number)) for number, done in self._iterations.items()}
+        done = sum(self._tasks[number].cost * share for number, share in shares.items())
         passed = max(time.monotonic() - self._began, 1e-9)
         rate = f"{sum(self._iterations.values()) / passed:.0f} iterations/s"
         runs = f"{self._runs} of {len(self._tasks)} runs"

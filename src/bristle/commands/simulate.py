@@ -7,11 +7,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from bristle.commands.dashboard import Feed
+from bristle.commands.dashboard import dashboard, stay
 from bristle.commands.dashboard.simulate import SimulationBoard
 from bristle.commands.jsonl import row_writer
 from bristle.commands.progress import patient_bar, progress_line, terminal
@@ -47,24 +47,13 @@ def show(
         raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
     if decisions and json is None:
         raise ValueError("--decisions are kept in the file of rows: add --json FILE")
-    with _served(page) as feed:
+    with nullcontext() if page is None else dashboard(page) as feed:
         watched = decisions or feed is not None
         board = SimulationBoard(experiment.scenario, experiment.data, feed) if watched else None
         rows, seconds = _run(experiment, board, json=json, checkpoint=checkpoint, resume=resume, decisions=decisions)
         _say_end(rows[-1], seconds, json)
-
-
-@contextmanager
-def _served(page: tuple[str, int] | None) -> Iterator[Feed | None]:
-    """Serve a live page, and leave it for as long as somebody looks; None where none is wanted."""
-    if page is None:
-        yield None
-        return
-    from bristle.commands.dashboard import dashboard, stay  # noqa: PLC0415 - servers and the network take a while to load
-
-    with dashboard(page) as feed:
-        yield feed
-        stay(feed)
+        if feed is not None:
+            stay(feed)
 
 
 def _run(

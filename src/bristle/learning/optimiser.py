@@ -72,6 +72,11 @@ class HeadState:
     second: Array
     steps: Array
 
+    @property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """Head, moments and steps, as `HeadState` takes them."""
+        return self.head, self.first, self.second, self.steps
+
     @classmethod
     def zeros(cls, shape: tuple[int, ...], *, like: Array) -> HeadState:
         """Return untrained heads of `shape` [..., C, D], in the library, dtype and device of `like`."""

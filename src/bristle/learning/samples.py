@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,26 +126,6 @@ class SampleStore:
         if not finite.all():
             raise ValueError(f"sample {int(np.argmin(finite))} has features that are not finite: leave it out")
         return values, classes.astype(np.int64)
-
-
-def stack(stores: Sequence[SampleStore]) -> tuple[Samples, Evaluation]:
-    """Bring peers into one batch: training samples [B, S, D] and held-out ones [B, T, D], padded with label -1."""
-    if not stores:
-        raise ValueError("there are no stores to stack: give at least one")
-    training = [store.training for store in stores]
-    held_out = [store.evaluation for store in stores]
-    train = _padded([samples.features for samples in training], [samples.labels for samples in training])
-    test = _padded([samples.features for samples in held_out], [samples.labels for samples in held_out])
-    return Samples(*train), Evaluation(*test)
-
-
-def _padded(features: Sequence[Any], labels: Sequence[Any]) -> tuple[Floats, Integers]:
-    longest = max(map(len, labels))
-    values = np.zeros((len(labels), longest, features[0].shape[1]), dtype=np.float32)
-    classes = np.full((len(labels), longest), -1, dtype=np.int64)
-    for peer, (some, theirs) in enumerate(zip(features, labels, strict=True)):
-        values[peer, : len(theirs)], classes[peer, : len(theirs)] = some, theirs
-    return values, classes
 
 
 class _Growing:

@@ -60,18 +60,13 @@ def head_step(
     ]
     if len(blocks) == 1:
         return blocks[0]
-    return HeadState(
-        xp.concat([block.head for block in blocks], axis=0),
-        xp.concat([block.first for block in blocks], axis=0),
-        xp.concat([block.second for block in blocks], axis=0),
-        xp.concat([block.steps for block in blocks], axis=0),
-    )
+    return HeadState(*(xp.concat(parts, axis=0) for parts in zip(*(block.arrays for block in blocks), strict=True)))
 
 
 def _any_library_step(
     xp: Any, state: HeadState, batch: Batch, rows: Array, settings: TrainingSettings, part: slice
 ) -> HeadState:
-    block = HeadState(state.head[part, ...], state.first[part, ...], state.second[part, ...], state.steps[part])
+    block = HeadState(*(values[part, ...] for values in state.arrays))
     labels = batch.labels[part, :]
     if batch.rows is None:
         features = batch.features[part, ...]
@@ -98,7 +93,7 @@ def _pull(xp: Any, logits: Array, labels: Array) -> Array:
 
 def _numpy_step(state: HeadState, batch: Batch, rows: Array, settings: TrainingSettings, donate: bool) -> HeadState:
     peers, classes, depth = state.head.shape
-    source = (state.head, state.first, state.second)
+    source = state.arrays[:3]
     donate = donate and all(values.flags.writeable for values in source)
     target = source if donate else (np.empty_like(source[0]), np.empty_like(source[1]), np.empty_like(source[2]))
     steps = state.steps + rows.any(axis=-1)
@@ -112,16 +107,14 @@ def _numpy_step(state: HeadState, batch: Batch, rows: Array, settings: TrainingS
         _numpy_block(
             (source[0][part], source[1][part], source[2][part]),
             (target[0][part], target[1][part], target[2][part]),
-            Batch(batch.labels[part], *_part_of_samples(batch, part)),
+            Batch(batch.labels[part], batch.features[part])
+            if batch.rows is None
+            else Batch(batch.labels[part], batch.features, batch.rows[part]),
             None if everything else np.flatnonzero(rows[part]),
             (rate[part], epsilon[part]),
             settings,
         )
     return HeadState(*target, steps)
-
-
-def _part_of_samples(batch: Batch, part: slice) -> tuple[Array, Array | None]:
-    return (batch.features[part], None) if batch.rows is None else (batch.features, batch.rows[part])
 
 
 def _numpy_block(
@@ -151,17 +144,12 @@ def _numpy_block(
         spare = _ROOM.take("spare", head.shape, head.dtype)
         adam_pass(source, target, (gradient, spare), (rate[:, None, None], epsilon[:, None, None]), settings)
         return
+    size = (len(chosen), depth)
     work = [
-        np.take(
-            values.reshape(-1, depth),
-            chosen,
-            axis=0,
-            out=_ROOM.take(name, (len(chosen), depth), head.dtype),
-            mode="clip",
-        )
+        np.take(values.reshape(-1, depth), chosen, axis=0, out=_ROOM.take(name, size, head.dtype), mode="clip")
         for name, values in zip(("head", "first", "second", "rows"), (*source, gradient), strict=True)
     ]
-    state, spare = (work[0], work[1], work[2]), _ROOM.take("spare", work[0].shape, head.dtype)
+    state, spare = (work[0], work[1], work[2]), _ROOM.take("spare", size, head.dtype)
     owner = chosen // classes
     adam_pass(state, state, (work[3], spare), (rate[owner, None], epsilon[owner, None]), settings)
     for old, new, changed in zip(source, target, state, strict=True):
@@ -444,13 +432,7 @@ def _check_index(xp: Any, index: Array, labels: Array, table: Array) -> None:
 def _reshaped(xp: Any, state: HeadState, batch: tuple[int, ...]) -> HeadState:
     if tuple(state.steps.shape) == batch:
         return state
-    shape = (*batch, *state.head.shape[-2:])
-    return HeadState(
-        xp.reshape(state.head, shape),
-        xp.reshape(state.first, shape),
-        xp.reshape(state.second, shape),
-        xp.reshape(state.steps, batch),
-    )
+    return HeadState(*(xp.reshape(v, (*batch, *v.shape[state.steps.ndim :])) for v in state.arrays))
 
 
 def _last(values: Array) -> int:

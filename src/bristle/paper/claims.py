@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from bristle.paper.measured import HEAD, WHOLE, MeasuredRows, bytes_per_iteration
+from bristle.report.content import Finding, Source
 
 T = TypeVar("T")
 Outcome = Callable[[MeasuredRows], tuple[bool, str]]
-Source = Literal["paper", "target", "observation"]
 
 
 class NotMeasuredError(Exception):
@@ -18,14 +18,10 @@ class NotMeasuredError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimResult:
-    """A claim, whether it held (None: not measured), and the numbers that say so."""
+class ClaimResult(Finding):
+    """A finding about a figure."""
 
     figure: str
-    claim: str
-    held: bool | None
-    measured: str
-    source: Source
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Check:
     figure: str
     claim: str
     outcome: Outcome
-    source: Source = "paper"
+    source: Source = Source.PAPER
 
     def __call__(self, measured: MeasuredRows) -> ClaimResult:
         """Return whether the claim held."""
@@ -86,26 +82,20 @@ def _said(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {percent(value)}" for name, value in values.items())
 
 
-def _at_least(figure: str, panels: tuple[str, ...], level: float, rule: str = "bristle") -> Outcome:
+def _at_least(figure: str, panels: tuple[str, ...], level: float) -> Outcome:
     def check(m: MeasuredRows) -> tuple[bool, str]:
-        values = _values(m, figure, panels, rule)
+        values = _values(m, figure, panels, "bristle")
         return min(values.values()) >= level, _said(values)
 
     return check
 
 
-def _below(figure: str, panel: str, rules: tuple[str, ...], level: float) -> Outcome:
+def _below(figure: str, panel: str, rules: tuple[str, ...], level: float, *, above: bool = False) -> Outcome:
+    """Check that all rules end below a level, or all at or `above` it."""
+
     def check(m: MeasuredRows) -> tuple[bool, str]:
         values = {rule: need(m.final(figure, panel, rule)) for rule in rules}
-        return max(values.values()) < level, _said(values)
-
-    return check
-
-
-def _above(figure: str, panel: str, rules: tuple[str, ...], level: float) -> Outcome:
-    def check(m: MeasuredRows) -> tuple[bool, str]:
-        values = {rule: need(m.final(figure, panel, rule)) for rule in rules}
-        return min(values.values()) >= level, _said(values)
+        return all((value >= level) == above for value in values.values()), _said(values)
 
     return check
 
@@ -255,7 +245,7 @@ CLAIMS = (
         "Label flipping breaks FedAvg (below 80 %) and no other rule (5+5)",
         all_of(
             _below(IID, "label-flip 5+5", ("fedavg",), 0.8),
-            _above(IID, "label-flip 5+5", (*RESILIENT, "bristle"), 0.8),
+            _below(IID, "label-flip 5+5", (*RESILIENT, "bristle"), 0.8, above=True),
         ),
     ),
     Check(
@@ -334,7 +324,7 @@ CLAIMS = (
         "connection-ratio",
         "At 5 % Bristle and Krum do well (80 %), the others do not",
         all_of(
-            _above("connection-ratio", "5 %", ("bristle", "krum"), 0.8),
+            _below("connection-ratio", "5 %", ("bristle", "krum"), 0.8, above=True),
             _below("connection-ratio", "5 %", ("fedavg", "median", "bridge", "mozi"), 0.8),
         ),
     ),
@@ -347,7 +337,7 @@ CLAIMS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class AccuracyTarget:
     """Accuracy of Bristle that a panel must show, on average and for its worst peer (None: reported only)."""
 
     figure: str
@@ -360,7 +350,7 @@ class Target:
         """Return the check."""
         level = "reported" if self.mean is None else f"at least {percent(self.mean)}"
         worst = "" if self.worst is None else f", worst peer at least {percent(self.worst)}"
-        return Check(self.figure, f"{self.rule}, {self.panel}: {level}{worst}", self._outcome, "target")
+        return Check(self.figure, f"{self.rule}, {self.panel}: {level}{worst}", self._outcome, Source.TARGET)
 
     def _outcome(self, m: MeasuredRows) -> tuple[bool, str]:
         mean = need(m.final(self.figure, self.panel, self.rule))
@@ -370,25 +360,29 @@ class Target:
 
 
 TARGETS = (
-    Target(figure="non-iid", panel="10 classes", mean=0.945),
-    Target(figure="non-iid", panel="4 classes", mean=0.92, worst=0.90),
-    *(Target(figure="byzantine-iid", panel=f"{name} 5+5", mean=0.90) for name in ATTACKS if name != "trimmed-mean"),
-    Target(figure="byzantine-iid", panel="trimmed-mean 5+5", mean=0.86),
-    *(Target(figure="byzantine-non-iid", panel=name, mean=0.92, worst=0.90) for name in ATTACKS),
-    Target(figure="along", panel="trimmed-mean-along", mean=0.87),
-    *(Target(figure="attackers", panel=count, mean=0.92) for count in ("9+1", "10+10", "10+24")),
-    Target(figure="degree", panel="2 classes", mean=0.85),
-    Target(figure="degree", panel="6 classes", mean=0.93),
-    Target(figure="connection-ratio", panel="5 %", mean=0.93),
-    Target(figure="connection-ratio", panel="2 %", mean=None),
-    Target(figure="sybil", panel="10+100", mean=0.90),
-    *(Target(figure="samples", panel=name, mean=0.95) for name in ATTACKS),
+    AccuracyTarget(figure="non-iid", panel="10 classes", mean=0.945),
+    AccuracyTarget(figure="non-iid", panel="4 classes", mean=0.92, worst=0.90),
     *(
-        Target(figure="knowing", panel=f"foreign-trojan {size}, 4 classes", mean=0.92, rule="bristle-plus")
+        AccuracyTarget(figure="byzantine-iid", panel=f"{name} 5+5", mean=0.90)
+        for name in ATTACKS
+        if name != "trimmed-mean"
+    ),
+    AccuracyTarget(figure="byzantine-iid", panel="trimmed-mean 5+5", mean=0.86),
+    *(AccuracyTarget(figure="byzantine-non-iid", panel=name, mean=0.92, worst=0.90) for name in ATTACKS),
+    AccuracyTarget(figure="along", panel="trimmed-mean-along", mean=0.87),
+    *(AccuracyTarget(figure="attackers", panel=count, mean=0.92) for count in ("9+1", "10+10", "10+24")),
+    AccuracyTarget(figure="degree", panel="2 classes", mean=0.85),
+    AccuracyTarget(figure="degree", panel="6 classes", mean=0.93),
+    AccuracyTarget(figure="connection-ratio", panel="5 %", mean=0.93),
+    AccuracyTarget(figure="connection-ratio", panel="2 %", mean=None),
+    AccuracyTarget(figure="sybil", panel="10+100", mean=0.90),
+    *(AccuracyTarget(figure="samples", panel=name, mean=0.95) for name in ATTACKS),
+    *(
+        AccuracyTarget(figure="knowing", panel=f"foreign-trojan {size}, 4 classes", mean=0.92, rule="bristle-plus")
         for size in ("10+1", "10+2", "10+3", "30+9")
     ),
-    Target(figure="knowing", panel="alie 10+5, 4 classes", mean=0.91, rule="bristle-plus"),
-    Target(figure="along", panel="trimmed-mean-along", mean=0.90, rule="bristle-plus"),
+    AccuracyTarget(figure="knowing", panel="alie 10+5, 4 classes", mean=0.91, rule="bristle-plus"),
+    AccuracyTarget(figure="along", panel="trimmed-mean-along", mean=0.90, rule="bristle-plus"),
 )
 
 
@@ -402,7 +396,7 @@ class NotBelow:
     def check(self) -> Check:
         """Return the check."""
         claim = f"bristle-plus, {self.panel}: no more than 0.5 points below bristle"
-        return Check(self.figure, claim, self._outcome, "target")
+        return Check(self.figure, claim, self._outcome, Source.TARGET)
 
     def _outcome(self, m: MeasuredRows) -> tuple[bool, str]:
         plus, plain = (need(m.final(self.figure, self.panel, rule)) for rule in ("bristle-plus", "bristle"))
@@ -428,5 +422,5 @@ def observations(measured: MeasuredRows, panels: list[tuple[str, str]]) -> list[
                 continue
             words = f"{rule} {percent(theirs)}, Bristle {percent(ours)}: {100 * (theirs - ours):.1f} points"
             claim = f"{rule} ends above Bristle, {panel}"
-            found.append(ClaimResult(figure=figure, claim=claim, held=True, measured=words, source="observation"))
+            found.append(ClaimResult(figure=figure, claim=claim, held=True, measured=words, source=Source.OBSERVATION))
     return found

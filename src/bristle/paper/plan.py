@@ -126,7 +126,9 @@ def _worlds(figure: Figure, wanted: Wanted) -> list[Entry]:
         for contender in wanted.contenders(figure, panel):
             found += [_line(figure, panel, contender, seed, wanted.size) for seed in range(wanted.seeds)]
         if not panel.regular:
-            found += [_oracle(figure, panel, seed, wanted.size) for seed in range(wanted.seeds)]
+            for seed in range(wanted.seeds):
+                task = RunTask(kind="oracle", config=panel.setting.alone().tables(seed=seed, size=wanted.size))
+                found.append(Entry(figure=figure, panel=panel, label=ORACLE, seed=seed, task=task))
     return found
 
 
@@ -135,11 +137,6 @@ def _line(figure: Figure, panel: WorldPanel, contender: Contender, seed: int, si
     config = {**setting.tables(seed=seed, size=size), **contender.tables()}
     task = RunTask(kind="regular" if panel.regular else "world", config=config)
     return Entry(figure=figure, panel=panel, label=contender.label, seed=seed, task=task)
-
-
-def _oracle(figure: Figure, panel: WorldPanel, seed: int, size: Size) -> Entry:
-    task = RunTask(kind="oracle", config=panel.setting.alone().tables(seed=seed, size=size))
-    return Entry(figure=figure, panel=panel, label=ORACLE, seed=seed, task=task)
 
 
 def _speed(figure: Figure, wanted: Wanted) -> list[Entry]:

@@ -14,7 +14,7 @@ from bristle.paper.declaration import ORACLE, TUNED
 from bristle.paper.measured import CAVEAT, HEAD, NEIGHBOURS, WHOLE, author_curve, author_timing, bytes_per_iteration
 from bristle.paper.plan import Wanted
 from bristle.paper.reproduce import QUICK, Reproduction
-from bristle.report.content import Finding, Line, Panel, Report, Section, Table
+from bristle.report.content import Line, Panel, Report, Section, Table
 from bristle.rules.bristle import Integrator
 
 REFERENCES = ("local", ORACLE)
@@ -95,11 +95,7 @@ def _section(figure: Figure, wanted: Wanted, measured: MeasuredRows, found: Sequ
         text="\n\n".join([figure.text, *([" ".join(caveats)] if caveats else [])]),
         panels=tuple(panels),
         tables=tuple(tables),
-        findings=tuple(
-            Finding(claim=one.claim, held=one.held, measured=one.measured, source=one.source)
-            for one in found
-            if one.figure == figure.name
-        ),
+        findings=tuple(one for one in found if one.figure == figure.name),
     )
 
 

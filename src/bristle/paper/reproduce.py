@@ -13,7 +13,7 @@ from typing import Any, Literal
 import bristle
 from bristle._core.files import write_atomically
 from bristle._core.registry import did_you_mean
-from bristle.backbones import Backbone, bundled
+from bristle.backbones import bundled
 from bristle.paper import Contender, RunTask, Size, Store, Wanted, entries, figures
 from bristle.paper import rows as rows_of
 from bristle.paper import tasks as tasks_of
@@ -24,7 +24,7 @@ from bristle.paper.engines.ray import RayEngine
 from bristle.paper.plan import TIMED
 from bristle.paper.store import versions
 from bristle.rules import RULES
-from bristle.simulation import FeatureData, prepare
+from bristle.simulation import prepare
 from bristle.simulation.build import make_dataset, scenario_of
 from bristle.simulation.config import DataSection, read
 
@@ -131,7 +131,10 @@ def reproduce(
     """
     progress = progress or ReproductionProgress()
     backbone = bundled()
-    made_with = versions(release=bristle.__version__, backbone=backbone.digest) | _own_sources(wanted)
+    made_with = versions(release=bristle.__version__, backbone=backbone.digest)
+    # Results of rules that are not ours must not outlive an edit either.
+    foreign = {chosen.rule for chosen in wanted.rules} - set(RULES)
+    made_with |= {f"rule {rule}": RULES.source_digest(rule) for rule in sorted(foreign)}
     store = Store(out / "runs", made_with)
     lines = entries(wanted)
     results: dict[str, list[Row]] = {}
@@ -146,19 +149,17 @@ def reproduce(
     missing.sort(key=lambda task: task.kind in TIMED)
     progress.begin(missing, len(results))
     if missing:
-        data = _data(wanted.size, backbone, progress.features)
+        # The features that all tasks share: those of MNIST by the bundled backbone.
+        dataset = make_dataset(DataSection(train_samples=wanted.size.train_samples))
+        data = prepare(dataset, backbone, test_samples=wanted.size.test_samples, progress=progress.features)
         together = [task for task in missing if task.kind not in TIMED]
         alone = missing[len(together) :]
         for some, first, how_many in ((together, 0, processes), (alone, len(together), 1)):
-            runner = _engine(engine if some is together else "local", data, address=address, processes=how_many)
+            runner: Engine = LocalEngine(WORK, data, processes=how_many)
+            if engine == "ray" and some is together:
+                runner = RayEngine(WORK, data, address=address, processes=how_many)
             _run(runner, some, first, store, results, progress)
     return Reproduction(wanted=wanted, rows=tuple(rows_of(lines, results)), versions=made_with)
-
-
-def _data(size: Size, backbone: Backbone, progress: Callable[[int, int], None] | None) -> FeatureData:
-    """Return the features that all tasks share, those of MNIST by the bundled backbone."""
-    dataset = make_dataset(DataSection(train_samples=size.train_samples))
-    return prepare(dataset, backbone, test_samples=size.test_samples, progress=progress)
 
 
 def _run(
@@ -177,19 +178,6 @@ def _run(
 
     listener = Listener(done=done, tick=lambda number, iteration: progress.tick(first + number, iteration))
     engine.run([task.text for task in tasks], listener)
-
-
-def _engine(name: Literal["local", "ray"], data: FeatureData, *, address: str | None, processes: int | None) -> Engine:
-    if name == "ray":
-        return RayEngine(WORK, data, address=address, processes=processes)
-    return LocalEngine(WORK, data, processes=processes)
-
-
-def _own_sources(wanted: Wanted) -> dict[str, str]:
-    """Return digests of rules that are not ours: their results must not outlive an edit either."""
-    return {
-        f"rule {chosen.rule}": RULES.source_digest(chosen.rule) for chosen in wanted.rules if chosen.rule not in RULES
-    }
 
 
 def write_rows(made: Reproduction, out: Path, *, json_file: Path | None = None) -> list[Path]:

@@ -90,8 +90,7 @@ ARRAYS = ("train", "train_labels", "test", "test_labels")
 def save_features(data: FeatureData, folder: Path) -> None:
     """Write features and labels into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = (data.train, data.train_labels, data.test, data.test_labels)
-    for name, values in zip(ARRAYS, arrays, strict=True):
+    for name, values in zip(ARRAYS, data.arrays, strict=True):
         np.save(folder / f"{name}.npy", to_numpy(values), allow_pickle=False)
     (folder / "classes.json").write_text(json.dumps(data.classes), encoding="utf-8")
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle.learning import Evaluation, Samples
+from bristle.learning import Evaluation
 from bristle.paper.declaration import RunTask
 from bristle.paper.plan import CONNECTED
-from bristle.peer.step import StepState, step
+from bristle.peer.step import step
 from bristle.rules import Context, Decision, Local
 from bristle.simulation import FeatureData, Scenario, Watch, World, run
 from bristle.simulation.build import scenario_of
 from bristle.simulation.config import read
+from bristle.simulation.indexing import arrays_of, state_of
 from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.results import attack_name
 
@@ -78,20 +80,15 @@ class _Listening(Local):
         own: Array,
         received: Array | Pool,
         *,
-        mask: Array | None = None,
-        evaluation: Evaluation | None = None,
-        claims: Array | None = None,
         context: Context | None = None,
-        rng: Any = None,
+        **given: Any,
     ) -> Decision:
         """Record the distances in the last iteration, then decide."""
         if context is not None and context.iteration == context.total:
             heads = received.gather() if isinstance(received, Pool) else received
             gaps = to_numpy(heads).astype(np.float64) - to_numpy(own).astype(np.float64)[:, None]
             self.heard.append(np.sqrt((gaps**2).sum(axis=(-2, -1))))
-        return super().__call__(
-            own, received, mask=mask, evaluation=evaluation, claims=claims, context=context, rng=rng
-        )
+        return super().__call__(own, received, context=context, **given)
 
 
 def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
@@ -116,13 +113,9 @@ def _distances(scenario: Scenario, data: FeatureData, every: int, tick: Tick) ->
     name = attack_name(scenario.attack)
     return [
         {"attack": name, "seed": scenario.seed, "iteration": world.iteration, "model": model}
-        | _spread(distances[which])
-        for model, which in [*groups, ("malicious", malicious)]
+        | {"distance": float(found.mean()), "distance_min": float(found.min()), "distance_max": float(found.max())}
+        for model, found in [(model, distances[which]) for model, which in [*groups, ("malicious", malicious)]]
     ]
-
-
-def _spread(values: np.ndarray[Any, Any]) -> Row:
-    return {"distance": float(values.mean()), "distance_min": float(values.min()), "distance_max": float(values.max())}
 
 
 def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
@@ -135,36 +128,35 @@ def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
         world.advance(weigh=False)
     benign, flipped = iter(to_numpy(world.heads)[1:]), iter(to_numpy(world.adversary.trained.head))
     heads = np.stack([next(flipped if place % 3 == 2 else benign) for place in range(max(CONNECTED))])
-    trained = world.state.trained
-    one = type(trained)(trained.head[:1], trained.first[:1], trained.second[:1], trained.steps[:1])
-    state = StepState(one, world.state.previous[:1])
-    tests, held = world.evaluation, world.population.training(np.arange(1))
-    samples = Samples(held.features, held.labels, held.index)
+    state = state_of({name: values[:1] for name, values in arrays_of(world.state).items()})
+    tests, samples = world.evaluation, world.population.training(np.arange(1))
     draws = np.random.default_rng(0)
     rows: list[Row] = []
     for connected in CONNECTED:
         received = np.ascontiguousarray(heads[None, :connected])
         batch = draws.random((1, samples.labels.shape[1]), dtype=np.float32)
         chosen = draws.random((1, connected), dtype=np.float32)
-        seconds = []
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            step(
-                state,
-                received,
-                rule=scenario.rule,
-                samples=samples,
-                evaluation=Evaluation(tests.features[:1], tests.labels[:1]),
-                batch_draws=batch,
-                model_draws=chosen if scenario.rule.stochastic else None,
-                iteration=2,
-                total=scenario.iterations,
-                settings=scenario.training,
-            )
-            seconds.append(time.perf_counter() - began)
-        rows.append({"connected": connected, "milliseconds": 1e3 * min(seconds)})
+        one_step = partial(
+            step,
+            state,
+            received,
+            rule=scenario.rule,
+            samples=samples,
+            evaluation=Evaluation(tests.features[:1], tests.labels[:1]),
+            batch_draws=batch,
+            model_draws=chosen if scenario.rule.stochastic else None,
+            iteration=2,
+            total=scenario.iterations,
+            settings=scenario.training,
+        )
+        rows.append({"connected": connected, "milliseconds": _milliseconds(one_step)})
         tick(scenario.iterations)
     return rows
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    """Return the shortest time that some work takes."""
+    return 1e3 * min(timeit.repeat(work, number=1, repeat=REPEATS))
 
 
 def _decisions(scenario: Scenario, data: FeatureData, tick: Tick) -> list[Row]:
@@ -175,12 +167,8 @@ def _decisions(scenario: Scenario, data: FeatureData, tick: Tick) -> list[Row]:
     statements = [next(flipped if place % 3 == 2 else benign) for place in range(max(CONNECTED))]
     rows: list[Row] = []
     for connected in CONNECTED:
-        seconds = []
-        for _ in range(REPEATS):
-            began = time.perf_counter()
-            exchange.rule.weigh(exchange.statements[0], statements[:connected], exchange.samples[0])
-            seconds.append(time.perf_counter() - began)
-        rows.append({"connected": connected, "milliseconds": 1e3 * min(seconds)})
+        weigh = partial(exchange.rule.weigh, exchange.statements[0], statements[:connected], exchange.samples[0])
+        rows.append({"connected": connected, "milliseconds": _milliseconds(weigh)})
         tick(scenario.iterations)
     return rows
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -32,13 +33,34 @@ def told_apart(rows: Iterable[Row], *, alike: Iterable[str]) -> list[Row]:
         The columns that are the same within a panel. Seeds are not among them: they share a line.
 
     """
-    told, columns = list(rows), ("figure", "rule", *alike)
+    told, panel_of = list(rows), partial(_values_of, columns=("figure", "rule", *alike))
     variants: dict[tuple[Any, ...], list[dict[str, str]]] = {}
     for row in told:
-        known = variants.setdefault(_panel_of(row, columns), [])
+        known = variants.setdefault(panel_of(row), [])
         if _settings(row) not in known:
             known.append(_settings(row))
-    return [_labelled(row, variants[_panel_of(row, columns)]) for row in told]
+    return [_labelled(row, variants[panel_of(row)]) for row in told]
+
+
+def grouped(rows: Iterable[Row], *, purpose: str) -> dict[tuple[str, RunSetting, str, int], list[Row]]:
+    """Return checked rows by figure, setting, rule and seed; rules say what differs between their runs.
+
+    Raises
+    ------
+    ValueError
+        When there is no row, which its message says by its `purpose`, or a row lacks a column.
+    """
+    checked = list(rows)
+    for row in checked:
+        check_row(row)
+    if not checked:
+        raise ValueError(f"there are no rows to {purpose}; `bristle simulate FILE.toml --json rows.jsonl` writes some")
+    runs: dict[tuple[str, RunSetting, str, int], list[Row]] = {}
+    for row in told_apart(checked, alike=SETTING):
+        setting = RunSetting(_values_of(row, columns=SETTING))
+        key = (str(row.get("figure") or "results"), setting, row["rule"], int(row.get("seed") or 0))
+        runs.setdefault(key, []).append(row)
+    return runs
 
 
 def rule_in(label: str) -> str:
@@ -46,24 +68,12 @@ def rule_in(label: str) -> str:
     return label.partition(" (")[0]
 
 
-def check_settings(row: Row) -> None:
-    """Raise ValueError unless the settings of a row, if there are any, are texts by name."""
-    found = row.get("settings")
-    if found is not None and not (
-        isinstance(found, dict) and all(isinstance(word, str) for pair in found.items() for word in pair)
-    ):
-        raise ValueError(f"settings must be an object of texts, and is {str(found)[:LONGEST]}")
-
-
 def _labelled(row: Row, variants: list[dict[str, str]]) -> Row:
-    keys = [key for key in dict.fromkeys(key for each in variants for key in each) if _varies(key, variants)]
+    known = dict.fromkeys(key for each in variants for key in each)
+    keys = [key for key in known if len({each.get(key) for each in variants}) > 1]
     own = _settings(row)
     differs = ", ".join(f"{_name(key)} {one_line(own[key], longest=LONGEST)}" for key in keys if key in own)
     return {**row, "rule": f"{row['rule']} ({differs})"} if differs else row
-
-
-def _varies(key: str, variants: list[dict[str, str]]) -> bool:
-    return len({each.get(key) for each in variants}) > 1
 
 
 def _name(key: str) -> str:
@@ -71,7 +81,7 @@ def _name(key: str) -> str:
     return one_line(key.removesuffix(".name").removeprefix("rule.").replace(".", " "), longest=LONGEST)
 
 
-def _panel_of(row: Row, columns: tuple[str, ...]) -> tuple[Any, ...]:
+def _values_of(row: Row, *, columns: Iterable[str]) -> tuple[Any, ...]:
     return tuple(row.get(column) for column in columns)
 
 
@@ -128,29 +138,20 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
         When there is no row, a row lacks a column, or two rows measure the same thing differently.
 
     """
-    figures: dict[str, dict[RunSetting, dict[str, Runs]]] = {}
-    checked = list(rows)
-    for row in checked:
-        check_row(row)
-    for row in told_apart(checked, alike=SETTING):
-        setting = RunSetting(tuple(row.get(column) for column in SETTING))
-        runs = figures.setdefault(str(row.get("figure") or "results"), {}).setdefault(setting, {})
-        seen = runs.setdefault(row["rule"], {}).setdefault(int(row.get("seed") or 0), {})
-        before = seen.setdefault(row["iteration"], row)
-        if any(before.get(column) != row.get(column) for column in MEASURED):
-            raise ValueError(
-                f"two rows measure iteration {row['iteration']} of {row['rule']!r} (seed {row.get('seed', 0)}, figure "
-                f"{row.get('figure', 'results')!r}) differently; give runs that differ a name each, e.g. "
-                "--set world.figure=NAME"
-            )
-    if not figures:
-        raise ValueError("there are no rows to report on; `bristle simulate FILE.toml --json rows.jsonl` writes some")
+    runs, figures = grouped(rows, purpose="report on"), dict[str, dict[RunSetting, dict[str, Runs]]]()
+    for (figure, setting, rule, seed), found in runs.items():
+        seen = figures.setdefault(figure, {}).setdefault(setting, {}).setdefault(rule, {}).setdefault(seed, {})
+        for row in found:
+            before = seen.setdefault(row["iteration"], row)
+            if any(before.get(column) != row.get(column) for column in MEASURED):
+                raise ValueError(
+                    f"two rows measure iteration {row['iteration']} of {rule!r} (seed {seed}, figure {figure!r}) "
+                    "differently; give runs that differ a name each, e.g. --set world.figure=NAME"
+                )
     names = _file_names(list(figures))
     sections = tuple(_section(names[figure], figure, settings) for figure, settings in figures.items())
-    seeds = sorted(
-        {seed for settings in figures.values() for runs in settings.values() for run in runs.values() for seed in run}
-    )
-    told = [*facts, ("Rows", number(len(checked))), ("Seeds", ", ".join(map(str, seeds)))]
+    seeds = sorted({seed for *_, seed in runs})
+    told = [*facts, ("Rows", number(sum(map(len, runs.values())))), ("Seeds", ", ".join(map(str, seeds)))]
     return Report(title=title, summary=_summary(figures, sections, len(seeds)), sections=sections, facts=tuple(told))
 
 
@@ -173,7 +174,9 @@ def check_row(row: Row) -> None:
     for column in SETTING:
         if not isinstance(row.get(column), str | int | float | None):
             raise ValueError(f"{column} must be a number or a name, and is {row[column]!r}")
-    check_settings(row)
+    found = row.get("settings") or {}
+    if not isinstance(found, dict) or any(not isinstance(word, str) for pair in found.items() for word in pair):
+        raise ValueError(f"settings must be an object of texts, and is {str(found)[:LONGEST]}")
 
 
 def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]) -> Section:
@@ -187,7 +190,7 @@ def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]
     text = f"Everywhere here: {common}. " if varying and common else ""
     text += "Accuracy is the mean of the benign peers, over the test samples."
     text += " Lines are means over seeds, bands go from the lowest seed to the highest." if several else ""
-    if any(_uneven(run) for runs in settings.values() for run in runs.values()):
+    if any(len(set(map(frozenset, run.values()))) > 1 for runs in settings.values() for run in runs.values()):
         text += " Not every seed went equally far: only iterations that all seeds of a rule reached are shown."
     return Section(
         name=name,
@@ -196,7 +199,7 @@ def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]
         panels=tuple(panels.values()),
         tables=_details(settings, {setting: panel.title for setting, panel in panels.items()}),
         findings=(
-            *(_beaten(panel) for panel in panels.values() if _beats_bristle(panel)),
+            *(finding for panel in panels.values() for finding in _beaten(panel)),
             *(
                 _learned_alone(rule, panels[setting].title, run)
                 for setting, runs in settings.items()
@@ -242,10 +245,6 @@ def _shared_iterations(run: Runs) -> list[int]:
     return sorted(shared)
 
 
-def _uneven(run: Runs) -> bool:
-    return len({frozenset(rows) for rows in run.values()}) > 1
-
-
 def _details(settings: dict[RunSetting, dict[str, Runs]], titles: dict[RunSetting, str]) -> tuple[Table, ...]:
     """Return what else is known of the ends: the worst peer, traffic, and whom the rule listened to."""
     heads = {
@@ -270,32 +269,28 @@ def _details(settings: dict[RunSetting, dict[str, Runs]], titles: dict[RunSettin
     return (Table(title="The last row of every rule", columns=columns, rows=tuple(rows), caption=caption),)
 
 
-def _beats_bristle(panel: Panel) -> bool:
-    best = best_of(panel)
-    return bool(best) and "bristle" not in best and any(line.label == "bristle" for line in panel.lines)
-
-
-def _beaten(panel: Panel) -> Finding:
+def _beaten(panel: Panel) -> list[Finding]:
+    """Return a finding where other rules end above Bristle."""
     ends = {line.label: last_of(line) for line in panel.lines}
     best = " and ".join(sorted(best_of(panel)))
-    return Finding(
+    if not best or "bristle" in best_of(panel) or "bristle" not in ends:
+        return []
+    found = Finding(
         claim=f"{best} ends above bristle: {panel.title}.",
         held=None,
         measured="; ".join(f"{rule} {ends[rule]}" for rule in (*sorted(best_of(panel)), "bristle")),
         source=Source.OBSERVATION,
     )
+    return [found]
 
 
 def _took_nothing(rule: str, run: Runs) -> bool:
     """Return whether a rule that tests heads gave no weight to any of others', in any row."""
     name, rows = rule_in(rule).rpartition("+")[2], [row for rows in run.values() for row in rows.values()]
-    if name not in rules.names() or not rules.create(name).test_samples or not any(_others(row) for row in rows):
+    others = any((row.get("peers") or 0) + (row.get("attackers") or 0) > 1 for row in rows)
+    if name not in rules.names() or not rules.create(name).test_samples or not others:
         return False
     return all(row.get("weight_benign") == 0 and row.get("weight_malicious") == 0 for row in rows)
-
-
-def _others(row: Row) -> bool:
-    return (row.get("peers") or 0) + (row.get("attackers") or 0) > 1
 
 
 def _learned_alone(rule: str, title: str, run: Runs) -> Finding:

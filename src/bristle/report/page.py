@@ -20,9 +20,9 @@ def claims_table(rows: list[tuple[Finding, str, str]]) -> str:
     body = []
     for finding, title, anchor in rows:
         body.append(
-            f'<tr><th scope="row">{_cell_text(finding.claim)}</th><td>{verdict_span(finding)}</td>'
-            f"<td>{_cell_text(finding.measured)}</td><td>{_cell_text(finding.source)}</td>"
-            f'<td><a href="#{anchor}">{_cell_text(title)}</a></td></tr>'
+            f'<tr><th scope="row">{_text(finding.claim)}</th><td>{verdict_span(finding)}</td>'
+            f"<td>{_text(finding.measured)}</td><td>{_text(finding.source)}</td>"
+            f'<td><a href="#{anchor}">{_text(title)}</a></td></tr>'
         )
     caption = "What was claimed, and what was measured"
     heads = ["Claim", "Verdict", "Measured", "From", "Where"]
@@ -56,7 +56,7 @@ def final_values(panels: tuple[Panel, ...], styles: Styles, *, name: str) -> str
         label = next(iter(ours.values())).label if ours else rule
         cells = [_value(ours.get(place), author.get(place), best[place]) for place in range(len(panels))]
         told = " <small>(reference)</small>" if reference else ""
-        body.append(f'<tr><th scope="row">{_cell_text(label)}{told}</th>{"".join(cells)}</tr>')
+        body.append(f'<tr><th scope="row">{_text(label)}{told}</th>{"".join(cells)}</tr>')
     heads = ["Rule", *(panel.title or panel.ylabel for panel in panels)]
     caption = f"Last values of {', '.join(dict.fromkeys(one_line(panel.ylabel) for panel in panels))}"
     notes = ["The range of the band stands below."] if any(line.low for panel in panels for line in panel.lines) else []
@@ -74,7 +74,7 @@ def plain_table(table: Table, *, name: str) -> str:
     }
     body = []
     for row in table.rows:
-        shown = [_cell_text(cell) if isinstance(cell, str) else number(cell) for cell in row]
+        shown = [_text(cell) if isinstance(cell, str) else number(cell) for cell in row]
         cells = [f'<th scope="row">{shown[0]}</th>'] if shown else []
         cells += [f"<td{_numeric(place in numeric)}>{cell}</td>" for place, cell in enumerate(shown[1:], start=1)]
         body.append(f"<tr>{''.join(cells)}</tr>")
@@ -92,7 +92,7 @@ def _value(ours: Line | None, author: Line | None, best: set[str]) -> str:
     return f'<td class="number{" best" if winner else ""}">{"".join(parts) or "-"}</td>'
 
 
-def _cell_text(value: str) -> str:
+def _text(value: str) -> str:
     return escape(plain(value))
 
 
@@ -102,18 +102,17 @@ def _numeric(yes: bool) -> str:
 
 def _heads(names: list[str], numeric: set[int] | None = None) -> str:
     return "".join(
-        f'<th scope="col"{_numeric(place in (numeric or ()))}>{_cell_text(name)}</th>'
-        for place, name in enumerate(names)
+        f'<th scope="col"{_numeric(place in (numeric or ()))}>{_text(name)}</th>' for place, name in enumerate(names)
     )
 
 
 def _table(title: str, caption: str, heads: str, body: list[str], *, name: str, kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
-    told = f" {_cell_text(caption)}" if caption else ""
+    told = f" {_text(caption)}" if caption else ""
     return "\n".join(
         [
             f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}">',
-            f'<table{named}><caption><span id="{name}"><strong>{_cell_text(title)}.</strong>{told}</span></caption>',
+            f'<table{named}><caption><span id="{name}"><strong>{_text(title)}.</strong>{told}</span></caption>',
             f"<thead><tr>{heads}</tr></thead>",
             "<tbody>",
             *body,
@@ -130,6 +129,7 @@ DARK_PAGE = {"--soft": "#1f252c", "--held": "#5fd6a0", "--not-held": "#ff9c85", 
 
 def page(report: Report, parts: Sequence[str], styles: Styles) -> str:
     """Return the whole page; `parts` are those that `section_part` makes of the report's sections."""
+    sheet = files("bristle.report").joinpath("page.css").read_text(encoding="utf-8")
     return "\n".join(
         [
             "<!doctype html>",
@@ -140,7 +140,7 @@ def page(report: Report, parts: Sequence[str], styles: Styles) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             f"<title>{_text(report.title)}</title>",
-            f"<style>\n{_style_sheet()}{_colours(styles)}\n</style>",
+            f"<style>\n{sheet}{_colours(styles)}\n</style>",
             "</head>",
             '<body id="top">',
             '<a class="skip" href="#main">Skip to the content</a>',
@@ -158,17 +158,9 @@ def page(report: Report, parts: Sequence[str], styles: Styles) -> str:
     )
 
 
-def _text(value: str) -> str:
-    return escape(plain(value))
-
-
 def _paragraphs(text: str) -> str:
     parts = (" ".join(part.split()) for part in text.split("\n\n"))
     return "\n".join(f"<p>{_text(part)}</p>" for part in parts if part)
-
-
-def _style_sheet() -> str:
-    return files("bristle.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def _colours(styles: Styles) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle.report.from_rows import SETTING, RunSetting, check_row, told_apart
+from bristle.report.from_rows import SETTING, RunSetting, grouped
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot, read_snapshot, room_for
 from bristle.report.style import REFERENCES
 from bristle.rules.decision import Reason
@@ -25,16 +25,7 @@ def recorded_runs(rows: Iterable[Row]) -> list[Snapshot]:
     A row may hold a `snapshot`, as `simulate --decisions` and `demo` write it in the last; of other runs there is the
     accuracy alone. Local-only and the oracle are no runs of their own where there are others: they are drawn beside.
     """
-    runs: dict[tuple[str, RunSetting, str, int], list[Row]] = {}
-    checked = list(rows)
-    for row in checked:
-        check_row(row)
-    for row in told_apart(checked, alike=SETTING):
-        setting = RunSetting(tuple(row.get(column) for column in SETTING))
-        key = (str(row.get("figure") or "results"), setting, row["rule"], int(row.get("seed") or 0))
-        runs.setdefault(key, []).append(row)
-    if not runs:
-        raise ValueError("there are no rows to show; `bristle simulate FILE.toml --json rows.jsonl` writes some")
+    runs = grouped(rows, purpose="show")
     beside = {key: found for key, found in runs.items() if key[2] in REFERENCES}
     own = {key: found for key, found in runs.items() if key not in beside} or runs
     made = [_run(key, found, beside) for key, found in own.items()]

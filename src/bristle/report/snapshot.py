@@ -160,21 +160,14 @@ class Snapshot:
         """Return a JSON object; weights as 16-bit integers in base64. Of very many classes the first are listed."""
         classes = self.classes[:MOST_CLASSES]
         return {
-            "title": self.title,
-            "subtitle": self.subtitle,
-            "rule": self.rule,
+            **vars(self),
             "state": self.state.value,
-            "iteration": self.iteration,
-            "total": self.total,
             "classes": list(classes),
             "classes_left_out": self.classes_left_out + len(self.classes) - len(classes),
             "members": [_member(one, len(classes)) for one in self.members],
             "judgements": [_judgement(one, len(classes)) for one in self.judgements],
             "history": thinned(self.history),
-            "band": self.band,
-            "oracle": self.oracle,
             "references": {name: thinned(points) for name, points in self.references.items()},
-            "left_out": self.left_out,
         }
 
 
@@ -195,13 +188,9 @@ def thinned(points: Sequence[Any]) -> list[list[Any]]:
 
 def _member(one: Member, classes: int) -> dict[str, Any]:
     return {
-        "name": one.name,
+        **vars(one),
         "kind": one.kind.value,
         "holds": None if one.holds is None else [held for held in one.holds if held < classes],
-        "iteration": one.iteration,
-        "accuracy": one.accuracy,
-        "bytes_in": one.bytes_in,
-        "bytes_out": one.bytes_out,
         "refused": dict(one.refused),
         "hears": None if one.hears is None else list(one.hears),
     }
@@ -210,12 +199,10 @@ def _member(one: Member, classes: int) -> dict[str, Any]:
 def _judgement(one: Judgement, classes: int) -> dict[str, Any]:
     whole = np.rint(np.clip(one.weights[:, :classes], 0, 1) * FULL_WEIGHT).astype("<u2")
     return {
-        "receiver": one.receiver,
-        "iteration": one.iteration,
+        **vars(one),
         "senders": [int(sender) for sender in one.senders],
         "reasons": [int(reason) for reason in one.reasons],
         "weights": b64encode(whole.tobytes()).decode(),
-        "unseen": one.unseen,
     }
 
 

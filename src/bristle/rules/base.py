@@ -216,9 +216,8 @@ def kept_or(xp: Any, kept: Array, reason: Reason) -> Array:
 
 def _only_own(inbox: Inbox) -> Array:
     xp, own = inbox.xp, inbox.own
-    ones = xp.ones((own.shape[0], 1, inbox.classes), dtype=own.dtype, device=own.device)
-    zeros = xp.zeros((own.shape[0], inbox.received, inbox.classes), dtype=own.dtype, device=own.device)
-    return xp.concat([ones, zeros], axis=1)
+    first = xp.astype(xp.arange(inbox.received + 1, device=own.device) == 0, own.dtype)
+    return per_class(inbox, xp.broadcast_to(first, (own.shape[0], inbox.received + 1)))
 
 
 def _weights(part: Part, verdict: Verdict) -> Array:

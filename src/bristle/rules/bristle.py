@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any, Literal, get_args
-
-import numpy as np
 
 from bristle._core import Array, Pool, argsort, spread, take_rows
 from bristle._core.validation import check_count, check_positive, check_share
@@ -76,16 +74,6 @@ class Prioritiser:
         low, middle = tiers[0], tiers[0] + tiers[1]
         starts, ends = (0, low, middle), (quotas[0], low + quotas[1], middle + quotas[2])
         by_distance = argsort(xp, inbox.distances())
-        if xp is np:  # The same as below, by writing where a place is known instead of sorting once more.
-            receiver = np.arange(len(by_distance))[:, None]
-            tiered = draws.copy()
-            tiered[receiver, by_distance[:, low:middle]] += 1
-            tiered[receiver, by_distance[:, middle:]] += 2
-            by_draw = argsort(np, tiered)
-            fails = np.ones(by_draw.shape, dtype=np.int8)
-            for start, end in zip(starts, ends, strict=True):
-                fails[receiver, by_draw[:, start:end]] = 0
-            return argsort(np, fails)
         rank = argsort(xp, by_distance)
         tier = xp.astype(rank >= low, draws.dtype) + xp.astype(rank >= middle, draws.dtype)
         # Sorted by tier, and by the draw within it, a model passes if it stands within its tier's quota.
@@ -317,14 +305,7 @@ class Bristle(Rule):
     @cached_property
     def integrator(self) -> Integrator:
         """The second stage: which rows are mixed in."""
-        return Integrator(
-            phi=self.phi,
-            kappa=self.kappa,
-            eta=self.eta,
-            familiar=self.familiar,
-            foreign=self.foreign,
-            score=self.score,
-        )
+        return Integrator(**{field.name: getattr(self, field.name) for field in fields(Integrator)})
 
     @property
     def test_samples(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -141,6 +141,8 @@ class Call:
         draw: Draw | None = None,
     ) -> Call:
         """Check everything that the caller gave; a mistake is a ValueError that says what to change."""
+        if context is not None and not isinstance(context, Context):
+            raise ValueError(f"context must be a Context, not {type(context).__name__}")
         heads = received.heads if isinstance(received, Pool) else received
         xp = same_library(own, heads)
         check_floats(xp, own, heads)
@@ -168,7 +170,7 @@ class Call:
         everyone: Array | SharedHeads = flat
         if index is not None:
             everyone = SharedHeads(zeroed(xp, flat, measured.fit), flat_own)
-        task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, _context(context), draws)
+        task = _task(xp, (batch, models, classes, depth), own, evaluation, claims, context or _NO_CONTEXT, draws)
         shapes = (*batch, models), (classes, depth)
         return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes)
 
@@ -234,9 +236,8 @@ class Call:
         own = members(self.own)
         inbox: Inbox
         if self.index is None:
-            inbox = ArrayInbox(
-                own, self.classes, members(self.received), models_of(self.measured.distances), index=first
-            )
+            distances = models_of(self.measured.distances)
+            inbox = ArrayInbox(own, self.classes, members(self.received), distances, index=first)
             if order is None:  # What was computed of all models is not worth picking apart where some are left out.
                 inbox.known_products = members(self.measured.products)
                 inbox.known_mean = members(self.measured.mean)
@@ -244,19 +245,16 @@ class Call:
         else:
             assert isinstance(self.received, SharedHeads)
             shared = PoolInbox(own, self.classes, self.received, models_of(self.index))
-            inbox = shared
             # Products over the whole pool pay off while receivers hear a good part of it.
-            if self.received.heads.shape[0] > 8 * (count + 1):
-                inbox = shared.gathered()
+            inbox = shared.gathered() if self.received.heads.shape[0] > 8 * (count + 1) else shared
         held = self.task.evaluation
-        task = Task(
+        task = replace(
+            self.task,
             evaluation=held and Evaluation(members(held.features), members(held.labels)),
             claims=models_of(self.task.claims),
             previous=members(self.task.previous),
             senders=models_of(self.task.senders),
             draws=models_of(self.task.draws),
-            iteration=self.task.iteration,
-            total=self.task.total,
             state=None if self.task.state is None else {k: members(v) for k, v in self.task.state.items()},
         )
         return Part(inbox, task, order, usable, members(self.refusals))
@@ -274,12 +272,6 @@ class _Members:
         if values is None or (self.everyone and isinstance(self.rows, slice)):
             return values
         return values[self.rows, ...] if isinstance(self.rows, slice) else self.xp.take(values, self.rows, axis=0)
-
-
-def _context(context: Context | None) -> Context:
-    if context is not None and not isinstance(context, Context):
-        raise ValueError(f"context must be a Context, not {type(context).__name__}")
-    return context or _NO_CONTEXT
 
 
 def _task(

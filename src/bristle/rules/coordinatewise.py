@@ -167,10 +167,6 @@ def _at(xp: Any, rows: list[Array], position: Any) -> Array:
     return found
 
 
-def _middle(rows: list[Array]) -> Array:
-    return (rows[(len(rows) - 1) // 2] + rows[len(rows) // 2]) / 2
-
-
 def _nearest_mean(xp: Any, rows: list[Array], length: int) -> Array:
     """Mean of the `length` sorted values nearest to the median.
 
@@ -189,7 +185,7 @@ def _nearest_mean(xp: Any, rows: list[Array], length: int) -> Array:
 
 
 def _nearest_start(xp: Any, rows: list[Array], length: int) -> Array:
-    median = _middle(rows)
+    median = (rows[(len(rows) - 1) // 2] + rows[len(rows) // 2]) / 2
     best_reach = _reach(xp, rows, 0, length, median)
     best = xp.zeros(best_reach.shape, dtype=xp.int64, device=best_reach.device)
     for start in range(1, len(rows) - length + 1):

@@ -11,7 +11,7 @@ from typing import Any
 
 from bristle._core import Array, argsort, take_rows
 from bristle._core.validation import check_count, check_positive
-from bristle.rules.base import Rule, Verdict, combination, kept_or
+from bristle.rules.base import Rule, Verdict, combination, kept_or, same_reason
 from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
@@ -51,7 +51,7 @@ class GeometricMedian(Rule):
             distance = _distances_from(xp, gram, weights)
             inverse = 1 / xp.where(distance > self.nu, distance, xp.full_like(distance, self.nu))
             weights = inverse / xp.sum(inverse, axis=-1, keepdims=True)
-        return combination(inbox, weights, _everyone_kept(xp, inbox))
+        return combination(inbox, weights, same_reason(inbox, Reason.KEPT))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class CenteredClipping(Rule):
             scale = _shrink(xp, distance, self.tau) / count
             weights = weights * (1 - xp.sum(scale, axis=-1, keepdims=True)) + scale
         whole = scale[:, 1:] * count >= 1
-        return combination(inbox, weights, _kept_or_clipped(xp, whole))
+        return combination(inbox, weights, kept_or(xp, whole, Reason.CLIPPED))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class SelfCenteredClipping(Rule):
         shrink = _shrink(xp, xp.sqrt(inbox.distances()), self.tau)
         models = shrink / count
         own = 1 - xp.sum(models, axis=-1, keepdims=True)
-        return combination(inbox, xp.concat([own, models], axis=1), _kept_or_clipped(xp, shrink >= 1))
+        return combination(inbox, xp.concat([own, models], axis=1), kept_or(xp, shrink >= 1, Reason.CLIPPED))
 
 
 def _central_half(xp: Any, inbox: Inbox) -> Array:
@@ -157,12 +157,3 @@ def _shrink(xp: Any, distance: Array, tau: float | None) -> Array:
         radius = xp.full_like(distance[:, :1], tau)
     outside = distance > radius
     return xp.where(outside, radius / xp.where(outside, distance, xp.ones_like(distance)), xp.ones_like(distance))
-
-
-def _everyone_kept(xp: Any, inbox: Inbox) -> Array:
-    shape = (inbox.own.shape[0], inbox.received)
-    return xp.full(shape, int(Reason.KEPT), dtype=xp.int8, device=inbox.own.device)
-
-
-def _kept_or_clipped(xp: Any, whole: Array) -> Array:
-    return kept_or(xp, whole, Reason.CLIPPED)

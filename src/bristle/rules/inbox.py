@@ -181,8 +181,7 @@ class ArrayInbox(Inbox):
 
     def rows(self, start: int, stop: int) -> list[Array]:
         """Some coordinates of each head, own head first."""
-        models = [self.models[:, i, start:stop] for i in range(self.received)]
-        return [self.own[:, start:stop], *models]
+        return [self.own[:, start:stop], *(self.models[:, i, start:stop] for i in range(self.received))]
 
     def stacks(self, start: int, stop: int) -> list[Array]:
         """Return some coordinates of the own head, and of all others."""
@@ -212,13 +211,6 @@ class ArrayInbox(Inbox):
         by_class = xp.permute_dims(weights[:, 1:, :], (0, 2, 1))[:, :, None, :]
         models = xp.permute_dims(self._rows(self.models), (0, 2, 1, 3))
         return xp.reshape(own + (by_class @ models)[:, :, 0, :], (batch, width))
-
-    def row_products(self) -> Array:
-        """Inner products of the rows of each class: all classes at once."""
-        xp = self.xp
-        rows = self._rows(xp.concat([self.own[:, None, :], self.models], axis=1))
-        rows = xp.permute_dims(rows - xp.mean(rows, axis=-1, keepdims=True), (0, 2, 1, 3))
-        return rows @ xp.matrix_transpose(rows)
 
     def mixtures(self, matrix: Array) -> Array:
         """Write mixtures of the heads out."""

@@ -126,7 +126,8 @@ class Bulyan(ByNeighbours):
         chosen = self._choose(xp, inbox.squared_distances(), chosen_count)
         order = argsort(xp, xp.astype(~chosen, xp.int8))
         # The chosen heads become an inbox of their own, with whichever comes first in the place of the own head.
-        matrix = take_rows(xp, _identity(xp, own, count), order[:, :chosen_count])
+        identity = xp.eye(count, dtype=own.dtype, device=own.device)
+        matrix = take_rows(xp, xp.broadcast_to(identity, (own.shape[0], count, count)), order[:, :chosen_count])
         selection = inbox.mixed(matrix)
         return Verdict(
             window_mean(selection, window),
@@ -158,8 +159,3 @@ def _winner(xp: Any, scores: Array, from_own: Array) -> Array:
     """Return the head with the lowest score [B]; among equals the one nearest to the own head."""
     equal = scores <= xp.min(scores, axis=-1, keepdims=True) * (1 + TIE)
     return xp.argmin(xp.where(equal, from_own, xp.full_like(scores, xp.inf)), axis=-1)
-
-
-def _identity(xp: Any, own: Array, count: int) -> Array:
-    identity = xp.eye(count, dtype=own.dtype, device=own.device)
-    return xp.broadcast_to(identity[None, :, :], (own.shape[0], count, count))

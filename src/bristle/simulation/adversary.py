@@ -17,10 +17,9 @@ from bristle.learning.samples import Samples
 from bristle.learning.training import train_step
 from bristle.peer.step import StepState
 from bristle.simulation.indexing import heard, replaced, rows_of
-from bristle.simulation.mailbox import Arrived
-from bristle.simulation.population import Population
+from bristle.simulation.population import Population, samples_of
 from bristle.simulation.scenario import Scenario
-from bristle.simulation.topology import Booleans, Integers
+from bristle.simulation.topology import Booleans, Integers, Senders
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class IterationScene:
         The benign peers' own heads.
     pool : array [P, C, D]
         Heads that are under way between them.
-    arrived : Arrived [N, M]
+    arrived : Senders [N, M]
         Which of those each would receive.
     attackers : integer array [N, K']
         Which attackers each hears.
@@ -48,23 +47,18 @@ class IterationScene:
     iteration: int
     heads: Array
     pool: Array
-    arrived: Arrived
+    arrived: Senders
     attackers: Integers
     attackers_mask: Booleans | None
     senders: Integers
 
     def mask(self) -> Booleans | None:
         """Return the mask of what is received from benign peers, then from attackers [N, M + K'] (None: everything)."""
-        benign, attackers = self.arrived.mask, self.attackers_mask
-        if benign is None and attackers is None:
+        parts = ((self.arrived.index, self.arrived.mask), (self.attackers, self.attackers_mask))
+        if all(mask is None for _, mask in parts):
             return None
-        return np.concatenate(
-            [
-                np.ones(self.arrived.index.shape, dtype=np.bool) if benign is None else benign,
-                np.ones(self.attackers.shape, dtype=np.bool) if attackers is None else attackers,
-            ],
-            axis=1,
-        )
+        masks = [np.ones(index.shape, dtype=np.bool) if mask is None else mask for index, mask in parts]
+        return np.concatenate(masks, axis=1)
 
 
 class Adversary:
@@ -84,7 +78,7 @@ class Adversary:
         self._benign_claims = claims
         self._count, self._attack = scenario.attackers, scenario.attack.pointed_at(scenario.rule)
         self._trainees = min(1, self._count) if self._attack.one_head else self._count
-        self._hold = _first(population.attackers_hold, self._trainees)
+        self._hold = samples_of(population.attackers_hold, np.arange(self._trainees))
         self.trained = HeadState.zeros((self._trainees, *head_shape), like=like)
         self._knowing = bool(self._count) and self._attack.knows != Knowledge.NOTHING
         differs = self._knowing or (self._attack.stochastic and self._attack.equivocates)
@@ -92,14 +86,12 @@ class Adversary:
         self._sent: Array | None = None
         everything = self._knowing and self._attack.knows == Knowledge.EVERYTHING
         self._population = population
-        # Which way its latest training moved each victim.
+        # Which way its latest training moved each victim, and what it can test.
         self._update: Array | None = None
-        if everything:
-            self._update = HeadState.zeros((scenario.peers, *head_shape), like=like).head
         self._testable: Array | None = None
         if everything:
-            testable = population.testable(head_shape[0], scenario.rule)
-            self._testable = from_numpy(testable, like=like)
+            self._update = HeadState.zeros((scenario.peers, *head_shape), like=like).head
+            self._testable = from_numpy(population.testable(head_shape[0], scenario.rule), like=like)
         self._held = _flat(population.attackers_hold) if everything and not self._attack.flips_labels else None
         self._shared: Array | None = None
         self._claims: Array | None = None
@@ -121,16 +113,8 @@ class Adversary:
         if self._claims is None:
             return claims
         attackers = from_numpy(rows_of(scene.attackers, rows), like=benign)
-        theirs = (
-            self._claims
-            if self._claims.ndim == 3
-            else xp.broadcast_to(self._claims, (len(senders), *self._claims.shape))
-        )
+        theirs = xp.broadcast_to(self._claims, (len(senders), *self._claims.shape[-2:]))
         return xp.concat([claims, take_rows(xp, theirs, attackers)], axis=1)
-
-    def heads_for(self, victims: int) -> int:
-        """Return how many heads the attackers make for so many victims."""
-        return self._count * victims if self._per_victim else self._count
 
     @property
     def heads_per_victim(self) -> int:
@@ -141,14 +125,7 @@ class Adversary:
         """Start an iteration: compute what is the same for all victims."""
         self._before = self._sent
         if self._count and not self._per_victim:
-            view = View(
-                own=self._own_heads(),
-                iteration=scene.iteration,
-                total=self._scenario.iterations,
-                sent=self._sent,
-                claims=self._benign_claims,
-            )
-            view = self._view(scene, None, view) if self._knowing else view
+            view = self._view(scene, None, self._sent)
             sent, claims = self._send(view, None), self._claimed(view)
             # What is broadcast is the same for all victims.
             self._shared = self._sent = sent[0, ...] if self._knowing else sent
@@ -182,52 +159,34 @@ class Adversary:
         moved = after.head
         if self._scenario.rule.consolidates:
             held = self._population.training(None)
-            trained = self._scenario.precision.widened(kept)
-            moved = train_step(
-                HeadState(after.previous, trained.first, trained.second, trained.steps),
-                held.features,
-                held.labels,
-                self._batch_draws(np.arange(self._scenario.peers), iteration, held),
-                index=held.index,
-                settings=self._scenario.training,
-            ).head
+            trained = replace(self._scenario.precision.widened(kept), head=after.previous)
+            moved = self._next(trained, held, np.arange(self._scenario.peers), iteration).head
         self._update = moved - after.previous
 
     def train(self, scene: IterationScene) -> None:
         """Let the attackers train."""
         if self._count and self._attack.trains:
-            held, scenario = self._hold, self._scenario
-            everyone = np.arange(scenario.peers, scenario.peers + self._trainees)
-            self.trained = train_step(
-                self.trained,
-                held.features,
-                held.labels,
-                self._batch_draws(everyone, scene.iteration, held),
-                index=held.index,
-                settings=scenario.training,
-            )
+            everyone = np.arange(self._trainees) + self._scenario.peers
+            self.trained = self._next(self.trained, self._hold, everyone, scene.iteration)
 
     def _against(self, scene: IterationScene, rows: Integers | None) -> Array:
         """Return what the attackers send to each of some victims [B, K, C, D], and remember it."""
         own = self._own_heads()
-        view = View(
-            own=own,
-            iteration=scene.iteration,
-            total=self._scenario.iterations,
-            sent=None if self._before is None else rows_of(self._before, rows),
-            claims=self._benign_claims,
-        )
-        view = self._view(scene, rows, view)
+        view = self._view(scene, rows, None if self._before is None else rows_of(self._before, rows))
         sent, self._claims = self._send(view, rows), self._claimed(view)
         if rows is not None and self._sent is None:
             self._sent = namespace(own).broadcast_to(own, (self._scenario.peers, *own.shape))
         self._sent = sent if rows is None else replaced(self._sent, rows, sent)
         return sent
 
-    def _view(self, scene: IterationScene, rows: Integers | None, view: View) -> View:
-        """Return a view with the axis of the victims and all that can be known about them."""
+    def _view(self, scene: IterationScene, rows: Integers | None, sent: Array | None) -> View:
+        """Return a view; where victims differ, with an axis for them and all that can be known about them."""
+        own, mask = self._own_heads(), scene.arrived.mask
+        total, claims = self._scenario.iterations, self._benign_claims
+        view = View(own=own, iteration=scene.iteration, total=total, sent=sent, claims=claims)
+        if not (self._knowing or self._per_victim):
+            return view
         victims = self._scenario.peers if rows is None else len(rows)
-        own, sent, mask = view.own, view.sent, scene.arrived.mask
         xp, shape = namespace(own), (victims, *own.shape)
         return replace(
             view,
@@ -248,9 +207,11 @@ class Adversary:
         head = self.trained.head
         return namespace(head).broadcast_to(head, (self._count, *head.shape[1:]))
 
-    def _batch_draws(self, who: Integers, iteration: int, held: Samples) -> Array:
+    def _next(self, state: HeadState, held: Samples, who: Integers, iteration: int) -> HeadState:
+        """Return the state after a mini-batch of what `who` hold, without consolidation."""
         drawn = draw(self._scenario.seed, Stream.BATCHES, who, iteration, int(held.labels.shape[-1]))
-        return from_numpy(drawn.astype(np.float32), like=held.features)
+        draws, settings = from_numpy(drawn.astype(np.float32), like=held.features), self._scenario.training
+        return train_step(state, held.features, held.labels, draws, index=held.index, settings=settings)
 
     def _send(self, view: View, rows: Integers | None) -> Array:
         if not self._attack.stochastic:
@@ -265,8 +226,7 @@ class Adversary:
 
     def state(self) -> dict[str, Array]:
         """Return all that changes, by name."""
-        trained = self.trained
-        found = {"head": trained.head, "first": trained.first, "second": trained.second, "steps": trained.steps}
+        found = dict(zip(("head", "first", "second", "steps"), self.trained.arrays, strict=True))
         optional = {"sent": self._sent, "update": self._update}
         return found | {name: values for name, values in optional.items() if values is not None}
 
@@ -276,18 +236,8 @@ class Adversary:
         self._sent, self._update = state.get("sent"), state.get("update")
 
 
-def _first(samples: Samples, count: int) -> Samples:
-    """Return what the first of some peers hold."""
-    features = samples.features if samples.index is not None else samples.features[:count, ...]
-    index = None if samples.index is None else samples.index[:count, ...]
-    return Samples(features, samples.labels[:count, ...], index)
-
-
 def _flat(samples: Samples) -> Evaluation:
     """Return all that some peers hold together."""
-    xp, labels = namespace(samples.features), samples.labels
-    features = samples.features
-    if samples.index is not None:
-        index = xp.reshape(samples.index, (-1,))
-        features = xp.take(features, xp.where(index >= 0, index, xp.zeros_like(index)), axis=0)
-    return Evaluation(xp.reshape(features, (-1, features.shape[-1])), xp.reshape(labels, (-1,)))
+    xp, index = namespace(samples.features), samples.index.reshape((-1,))
+    features = xp.take(samples.features, xp.where(index >= 0, index, xp.zeros_like(index)), axis=0)
+    return Evaluation(features, xp.reshape(samples.labels, (-1,)))

@@ -50,7 +50,7 @@ TOPOLOGIES: Registry[Topology] = Registry("topology", Topology, _TOPOLOGIES, "br
 
 def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scenario:
     """Return what the engine takes; `classes` is how many the data have, for attacks that want to know."""
-    world, partition, asynchrony = config.world, config.partition, config.asynchrony
+    world, partition = config.world, config.partition
     return Scenario(
         peers=world.peers,
         attackers=world.attackers,
@@ -63,15 +63,11 @@ def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scen
         partition=make_partition(partition),
         user_shift=config.data.user_shift,
         claiming=world.claiming,
-        topology=make_topology(config.topology),
-        attackers_in_graph=config.topology.attackers == "in-graph",
-        asynchrony=Asynchrony(
-            **{
-                **asynchrony.model_dump(),
-                "absences": tuple(_triple(absence) for absence in asynchrony.absences),
-                "delay": tuple(asynchrony.delay),
-            }
+        topology=TOPOLOGIES.create(
+            config.topology.name, _frozen(config.topology.options), keys=TopologySection.model_fields
         ),
+        attackers_in_graph=config.topology.attackers == "in-graph",
+        asynchrony=Asynchrony(**_frozen(config.asynchrony.model_dump())),
         iterations=world.iterations,
         seed=world.seed,
         training=TrainingSettings(**config.training.model_dump()),
@@ -116,11 +112,6 @@ def make_partition(section: PartitionSection) -> Partitioner | None:
     return partitions.create(section.name, **_frozen(options))
 
 
-def make_topology(section: TopologySection) -> Topology:
-    """Return the topology."""
-    return TOPOLOGIES.create(section.name, _frozen(section.options), keys=TopologySection.model_fields)
-
-
 def make_dataset(section: DataSection) -> Dataset:
     """Return the dataset, cut down to as many training samples as wanted."""
     dataset = load_dataset(section.dataset)
@@ -144,9 +135,3 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_frozen(entry) for entry in value)
     return {key: _frozen(entry) for key, entry in value.items()} if isinstance(value, dict) else value
-
-
-def _triple(absence: list[int]) -> tuple[int, int, int]:
-    if len(absence) != 3:
-        raise ValueError(f"absence {absence} must be [peer, first iteration, last iteration]")
-    return absence[0], absence[1], absence[2]

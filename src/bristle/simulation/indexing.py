@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -72,36 +73,39 @@ def joined(
     does not hold on to the heads it is about: weights are worked out now (`weigh`) or never, unless there is one part.
     """
     total = int(before.head.shape[0]) if rows is None else len(rows)
-    head, first, second, steps, previous, decided, reasons, weights = (_Rows(total, count) for _ in range(8))
-    memory = {name: _Rows(total, count) for name in before.memory or {}}
+    kept: defaultdict[str, _Rows] = defaultdict(lambda: _Rows(total, count))
     for state, decision in parts:
         if count == 1 and rows is None:
             return state, decision
-        trained = state.trained
-        kept = (head, trained.head), (first, trained.first), (second, trained.second), (steps, trained.steps)
-        for some, values in (*kept, (previous, state.previous), (decided, decision.head), (reasons, decision.reasons)):
-            some.add(values)
-        if set(state.memory or {}) != set(memory):
+        if set(state.memory or {}) != set(before.memory or {}):
+            names, begun = sorted(state.memory or {}), sorted(before.memory or {})
             raise ValueError(
-                f"the rule remembers {sorted(state.memory or {})}, but its initial_state has {sorted(memory)}: "
-                "where peers act in parts, initial_state must name all that is remembered"
+                f"the rule remembers {names}, but its initial_state has {begun}: where peers act in parts, "
+                "initial_state must name all that is remembered"
             )
-        for name, values in (state.memory or {}).items():
-            memory[name].add(values)
-        if weigh:
-            weights.add(decision.weights)
-    old = before.trained
-    trained = HeadState(
-        replaced(old.head, rows, head.all()),
-        replaced(old.first, rows, first.all()),
-        replaced(old.second, rows, second.all()),
-        replaced(old.steps, rows, steps.all()),
-    )
-    remembered = before.memory and {
-        name: replaced(values, rows, memory[name].all()) for name, values in before.memory.items()
-    }
-    state = StepState(trained, replaced(before.previous, rows, previous.all()), remembered)
-    return state, Decision(head=decided.all(), weights=weights.all if weigh else _not_kept, reasons=reasons.all())
+        found = arrays_of(state) | {"decided": decision.head, "reasons": decision.reasons}
+        for name, values in (found | {"weights": decision.weights} if weigh else found).items():
+            kept[name].add(values)
+    state = state_of({name: replaced(values, rows, kept[name].all()) for name, values in arrays_of(before).items()})
+    weights = kept["weights"].all if weigh else _not_kept
+    return state, Decision(head=kept["decided"].all(), weights=weights, reasons=kept["reasons"].all())
+
+
+MEMORY = "memory."
+
+
+def arrays_of(state: StepState) -> dict[str, Array]:
+    """Return the arrays of a state by name; those that a rule remembers begin with `MEMORY`."""
+    names = ("head", "first", "second", "steps", "previous")
+    memory = {f"{MEMORY}{name}": values for name, values in (state.memory or {}).items()}
+    return dict(zip(names, (*state.trained.arrays, state.previous), strict=True)) | memory
+
+
+def state_of(arrays: Mapping[str, Array]) -> StepState:
+    """Return the state that has these arrays, which may stand among others."""
+    memory = {name.removeprefix(MEMORY): values for name, values in arrays.items() if name.startswith(MEMORY)}
+    trained = HeadState(*(arrays[name] for name in ("head", "first", "second", "steps")))
+    return StepState(trained, arrays["previous"], memory or None)
 
 
 class _Rows:

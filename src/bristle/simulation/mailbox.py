@@ -127,14 +127,6 @@ def _whole_rounds(draws: Any, least: int, most: Any) -> Integers:
 NEVER = -(1 << 40)
 
 
-@dataclass(frozen=True, eq=False)
-class Arrived:
-    """Positions [N, M] in the mailbox's heads, and where there is a message at all (None: everywhere)."""
-
-    index: Integers
-    mask: Booleans | None
-
-
 class Mailbox:
     """The heads of benign peers under way.
 
@@ -186,12 +178,12 @@ class Mailbox:
         """Let those who are away miss everything up to an iteration."""
         self.acted[~present] = iteration
 
-    def arrived(self, senders: Senders, present: Booleans, iteration: int) -> Arrived:
-        """Return what each peer would receive in an iteration."""
+    def arrived(self, senders: Senders, present: Booleans, iteration: int) -> Senders:
+        """Return what each peer would receive in an iteration, as positions in `heads`."""
         index, known = senders.index, self.acted[:, None]
         reachable = present[index] if senders.mask is None else present[index] & senders.mask
         if self._asynchrony.reliable:
-            return _whole(index, reachable & (self.shared[0][index] + 1 > known))
+            return Senders.where(index, reachable & (self.shared[0][index] + 1 > known))
         position = np.zeros_like(index)
         arrival = np.full(index.shape, NEVER, dtype=np.int64)
         found = np.zeros(index.shape, dtype=np.bool)
@@ -202,7 +194,7 @@ class Mailbox:
             position[new] = (slot * len(present) + index)[new]
             arrival[new] = comes[new]
             found |= new
-        return _whole(position, reachable & (arrival > known))
+        return Senders.where(position, reachable & (arrival > known))
 
     def kept(self, index: Integers, iteration: int) -> Booleans | None:
         """Return which of the attackers' messages [N, M] of an iteration are not lost."""
@@ -231,7 +223,3 @@ class Mailbox:
     def restore(self, state: dict[str, Array]) -> None:
         """Restore what `state` returned."""
         self.acted, self.shared, self.slots = state["acted"], state["shared"], state["slots"]
-
-
-def _whole(index: Integers, mask: Booleans) -> Arrived:
-    return Arrived(index, None if mask.all() else mask)

@@ -13,12 +13,11 @@ from bristle._core.rng import Stream, draw, pick_distinct
 from bristle._core.validation import check_count
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.scenario import Scenario
+from bristle.simulation.topology import Booleans, Integers
 from bristle.simulation.world import Round, World
 
 Outputs = np.ndarray[Any, np.dtype[np.float32]]
 Wide = np.ndarray[Any, np.dtype[np.float64]]
-Booleans = np.ndarray[Any, np.dtype[np.bool]]
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 Classes = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 
 TOGETHER = 10

@@ -33,6 +33,11 @@ class FeatureData:
     classes: tuple[str, ...]
     user: np.ndarray[Any, Any] | None = None
 
+    @property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """Features and labels for training, then for testing, as `FeatureData` takes them."""
+        return self.train, self.train_labels, self.test, self.test_labels
+
     @classmethod
     def labels_only(
         cls, labels: Any, classes: tuple[str, ...], *, user: np.ndarray[Any, Any] | None = None
@@ -91,7 +96,7 @@ class Population:
 
     def training(self, rows: Integers | None) -> Samples:
         """Return what some of the benign peers train on (None: all of them)."""
-        return _taken(self.held, rows) if self.offsets is None else self._moved(self.held, rows)
+        return samples_of(self.held, rows) if self.offsets is None else self._moved(self.held, rows)
 
     def evaluation(self, rows: Integers | None) -> Evaluation:
         """Return what some of the benign peers test on (None: all of them)."""
@@ -111,14 +116,8 @@ class Population:
         """Return the classes that each benign peer both trains and can test [peers, C]."""
         return (class_counts(self.held, classes) > 0) & self.testable(classes, rule)
 
-    @property
-    def evaluation_bytes(self) -> int:
-        """Bytes that `evaluation(None)` takes."""
-        return int(np.prod(self.held_out.labels.shape)) * int(self.held.features.shape[-1]) * 4
-
     def _moved(self, samples: Samples, rows: Integers | None) -> Samples:
-        samples = _taken(samples, rows)
-        assert samples.index is not None
+        samples = samples_of(samples, rows)
         xp, index = namespace(samples.features), samples.index
         found = xp.take(samples.features, xp.reshape(xp.where(index >= 0, index, xp.zeros_like(index)), (-1,)), axis=0)
         features = xp.reshape(found, (*index.shape, samples.features.shape[-1]))
@@ -205,6 +204,6 @@ def _offsets(scenario: Scenario, features: Array) -> Array:
     return gaussian * (scenario.user_shift * xp.std(features, axis=0))
 
 
-def _taken(samples: Samples, rows: Integers | None) -> Samples:
-    assert samples.index is not None
+def samples_of(samples: Samples, rows: Integers | None) -> Samples:
+    """Return what some of those who hold rows of a table hold (None: all of them)."""
     return Samples(samples.features, rows_of(samples.labels, rows), rows_of(samples.index, rows))

@@ -37,8 +37,7 @@ def fingerprint(world: World, *, every: int, figure: str) -> str:
     """Return the identity of a run: SHA-256 of its scenario, data, figure name and evaluation interval."""
     data = world.data
     users = () if data.user is None else (data.user,)
-    arrays = (data.train, data.train_labels, data.test, data.test_labels, *users)
-    digests = [array_digest(to_numpy(values)) for values in arrays]
+    digests = [array_digest(to_numpy(values)) for values in (*data.arrays, *users)]
     return hashlib.sha256(repr((FORMAT, world.scenario, data.classes, digests, every, figure)).encode()).hexdigest()
 
 
@@ -158,47 +157,75 @@ def run(
     reason = why_ordinary(
         scenario, tensors=tensors, checkpoint=checkpoint is not None, decisions=watch.decisions is not None
     )
-    if reason is None:
-        return _run_large(LargeWorld(scenario, data), evaluate_peers, figure=figure, every=every, watch=watch)
-    if evaluate_peers is not None:
+    if reason is not None and evaluate_peers is not None:
         raise ValueError(f"evaluate_peers is for large worlds, and this is none: {reason}")
-    world = World(scenario, data)
-    if tensors:
+    world = LargeWorld(scenario, data) if reason is None else World(scenario, data)
+    if reason is not None and tensors:
         watch.note(f"this world runs the ordinary way, which takes more memory than a large world: {reason}")
-    _note_alone(world, watch)
-    identity = "" if checkpoint is None else fingerprint(world, every=every, figure=figure)
+    advance = _advances(world, evaluate_peers, watch)
+    alone = learns_alone(scenario.rule, world.population.held_out_counts(len(data.classes)))
+    if alone is not None:
+        watch.note(alone)
     rows: list[Row] = []
-    if checkpoint is not None and resume:
-        rows = load_checkpoint(checkpoint, world, identity=identity)
+    identity = ""
+    if checkpoint is not None and isinstance(world, World):
+        identity = fingerprint(world, every=every, figure=figure)
+        rows += load_checkpoint(checkpoint, world, identity=identity) if resume else []
+
+    def save() -> None:
+        if checkpoint is not None and isinstance(world, World):
+            save_checkpoint(checkpoint, world, rows, identity=identity)
+
     for row in rows:
         _tell(watch.row, row)
-    cache = prediction_cache(world)
     saved = time.monotonic()
-    known: tuple[Decision, Measurement] | None = None
     while world.iteration < scenario.iterations:
         if watch.stop is not None and watch.stop():
-            _save(checkpoint, world, rows, identity)
+            save()
             raise KeyboardInterrupt
-        evaluates = (world.iteration + 1) % every == 0 or world.iteration + 1 == scenario.iterations
-        watched = watch.decisions is not None and (watch.weigh is None or watch.weigh())
-        latest = world.advance(weigh=evaluates or watched)
-        _tell(watch.decisions, latest)
-        if evaluates:
-            # Where nobody heard anything new, the decision is the same one, and so is what it is worth.
-            same = known is not None and known[0] is latest.decision
-            measured = known[1] if known is not None and same else measure(world, latest, cache=cache)
-            known = None if world.exchange is None else (latest.decision, measured)
+        measured = advance((world.iteration + 1) % every == 0 or world.iteration + 1 == scenario.iterations)
+        if measured is not None:
             if watch.measurement is not None:
                 watch.measurement(world.iteration, measured)
             rows.append(row_of(world, measured, figure=figure))
             _tell(watch.row, rows[-1])
-        del latest
         _tell(watch.iteration, world.iteration)
         if time.monotonic() - saved > SAVE_AFTER:
-            _save(checkpoint, world, rows, identity)
+            save()
             saved = time.monotonic()
-    _save(checkpoint, world, rows, identity)
+    save()
     return Results(rows)
+
+
+def _advances(
+    world: World | LargeWorld, evaluate_peers: int | None, watch: Watch
+) -> Callable[[bool], Measurement | None]:
+    """Return what advances a world by one iteration, and measures it afterwards if told to."""
+    if isinstance(world, LargeWorld):
+        large, peers = world, evaluated_peers(world.scenario, evaluate_peers)
+
+        def advance_large(evaluates: bool) -> Measurement | None:
+            given = large.advance(weigh=evaluates)
+            return None if given is None else measure_large(large, given, peers=peers)
+
+        return advance_large
+    cache = prediction_cache(world)
+    known: tuple[Decision, Measurement] | None = None
+
+    def advance(evaluates: bool) -> Measurement | None:
+        nonlocal known
+        watched = watch.decisions is not None and (watch.weigh is None or watch.weigh())
+        latest = world.advance(weigh=evaluates or watched)
+        _tell(watch.decisions, latest)
+        if not evaluates:
+            return None
+        # Where nobody heard anything new, the decision is the same one, and so is what it is worth.
+        same = known is not None and known[0] is latest.decision
+        measured = known[1] if known is not None and same else measure(world, latest, cache=cache)
+        known = None if world.exchange is None else (latest.decision, measured)
+        return measured
+
+    return advance
 
 
 def why_ordinary(scenario: Scenario, *, tensors: bool, checkpoint: bool, decisions: bool) -> str | None:
@@ -218,36 +245,6 @@ def why_ordinary(scenario: Scenario, *, tensors: bool, checkpoint: bool, decisio
     if checkpoint:
         return "it keeps a checkpoint"
     return "its decisions are kept or shown" if decisions else None
-
-
-def _note_alone(world: World | LargeWorld, watch: Watch) -> None:
-    alone = learns_alone(world.scenario.rule, world.population.held_out_counts(len(world.data.classes)))
-    if alone is not None:
-        watch.note(alone)
-
-
-def _run_large(world: LargeWorld, wanted: int | None, *, figure: str, every: int, watch: Watch) -> Results:
-    _note_alone(world, watch)
-    chosen = evaluated_peers(world.scenario, wanted)
-    rows: list[Row] = []
-    while world.iteration < world.scenario.iterations:
-        if watch.stop is not None and watch.stop():
-            raise KeyboardInterrupt
-        evaluates = (world.iteration + 1) % every == 0 or world.iteration + 1 == world.scenario.iterations
-        given = world.advance(weigh=evaluates)
-        if given is not None:
-            measured = measure_large(world, given, peers=chosen)
-            if watch.measurement is not None:
-                watch.measurement(world.iteration, measured)
-            rows.append(row_of(world, measured, figure=figure))
-            _tell(watch.row, rows[-1])
-        _tell(watch.iteration, world.iteration)
-    return Results(rows)
-
-
-def _save(path: Path | None, world: World, rows: list[Row], identity: str) -> None:
-    if path is not None:
-        save_checkpoint(path, world, rows, identity=identity)
 
 
 def _tell(whom: Callable[[T], None] | None, what: T) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,11 @@ class Senders:
 
     index: Integers
     mask: Booleans | None = None
+
+    @classmethod
+    def where(cls, index: Integers, mask: Booleans) -> Senders:
+        """Return the senders at `index` where the mask says that there is one."""
+        return cls(index, None if mask.all() else mask)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +208,7 @@ def _padded(pairs: Integers, nodes: int) -> Senders:
     mask = np.arange(int(counts.max(initial=0))) < counts[:, None]
     index = np.zeros(mask.shape, dtype=np.int64)
     index[mask] = pairs[:, 0]
-    return Senders(index, None if mask.all() else mask)
+    return Senders.where(index, mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +233,6 @@ class Neighbourhoods:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._fixed: Neighbourhood | None = None
         self._nodes = scenario.peers + (scenario.attackers if scenario.attackers_in_graph else 0)
         places = draw(scenario.seed, Stream.PLACES, np.zeros(1), 0, self._nodes)[0]
         # With attackers beside the graph everyone stands at the node of its own number.
@@ -235,22 +240,19 @@ class Neighbourhoods:
 
     def at(self, iteration: int) -> Neighbourhood:
         """Return who hears whom in an iteration."""
-        if self._fixed is not None:
-            return self._fixed
-        scenario = self._scenario
+        return self._fixed if self._scenario.topology.fixed else self._drawn(iteration)
+
+    @cached_property
+    def _fixed(self) -> Neighbourhood:
+        return self._drawn(1)
+
+    def _drawn(self, iteration: int) -> Neighbourhood:
+        scenario, peers, attackers = self._scenario, self._scenario.peers, self._scenario.attackers
         graph = scenario.topology.senders(self._nodes, seed=scenario.seed, iteration=iteration)
-        around = self._among(graph) if scenario.attackers_in_graph else self._beside(graph)
-        if scenario.topology.fixed:
-            self._fixed = around
-        return around
-
-    def _beside(self, graph: Senders) -> Neighbourhood:
-        peers, attackers = self._scenario.peers, self._scenario.attackers
-        everyone = np.broadcast_to(np.arange(attackers), (peers, attackers))
-        return Neighbourhood(graph, Senders(everyone), _audience(graph, peers) + attackers)
-
-    def _among(self, graph: Senders) -> Neighbourhood:
-        peers = self._scenario.peers
+        if not scenario.attackers_in_graph:
+            heard = graph.index.ravel() if graph.mask is None else graph.index[graph.mask]
+            everyone = np.broadcast_to(np.arange(attackers), (peers, attackers))
+            return Neighbourhood(graph, Senders(everyone), np.bincount(heard, minlength=peers) + attackers)
         node_of = np.argsort(self._who)
         who = self._who[graph.index][node_of]
         there = np.ones(who.shape, dtype=np.bool) if graph.mask is None else graph.mask[node_of]
@@ -260,15 +262,10 @@ class Neighbourhoods:
         return Neighbourhood(benign, others, audience)
 
 
-def _audience(graph: Senders, nodes: int) -> Integers:
-    heard = graph.index.ravel() if graph.mask is None else graph.index[graph.mask]
-    return np.bincount(heard, minlength=nodes)
-
-
 def _left_aligned(who: Integers, wanted: Booleans) -> Senders:
     """Keep the wanted ones of each row, ascending, in as few columns as will do."""
     width = int(wanted.sum(axis=1).max(initial=0))
     last = np.iinfo(np.int64).max
     kept = np.sort(np.where(wanted, who, last), axis=1)[:, :width]
     mask = kept < last
-    return Senders(np.where(mask, kept, 0), None if mask.all() else mask)
+    return Senders.where(np.where(mask, kept, 0), mask)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from bristle.peer.step import StepState, step
 from bristle.rules import Decision
 from bristle.simulation.adversary import Adversary, IterationScene
 from bristle.simulation.exchange import Exchange, augmented, with_ones
-from bristle.simulation.indexing import SPARSE, joined, rows_of
+from bristle.simulation.indexing import SPARSE, arrays_of, joined, rows_of, state_of
 from bristle.simulation.mailbox import Mailbox, Schedule
-from bristle.simulation.population import KEPT_BYTES, FeatureData, populate
+from bristle.simulation.population import KEPT_BYTES, FeatureData, populate, samples_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers, Neighbourhoods
 from bristle.wire.sizes import head_bytes
@@ -101,7 +102,8 @@ class World:
         self._neighbourhoods.at(1)  # raises if the topology is impossible
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
         self.mailbox = Mailbox(scenario.asynchrony, self.heads, self._schedule.present(1), seed=scenario.seed)
-        small = self.population.evaluation_bytes <= KEPT_BYTES
+        held_out = prod(self.population.held_out.labels.shape) * self.head_shape[1] * 4
+        small = held_out <= KEPT_BYTES
         self._evaluation = self.population.evaluation(None) if small else None
         self._training = self.population.training(None) if small else None
 
@@ -178,8 +180,7 @@ class World:
 
     def _exchanged(self, exchange: Exchange, iteration: int) -> Round:
         found, sent = exchange.advance(self._neighbourhoods.at(iteration), iteration, self.data.train)
-        decision, trained = found.decision, self.state.trained
-        moved = HeadState(decision.head, trained.first, trained.second, trained.steps)
+        decision, moved = found.decision, replace(self.state.trained, head=found.decision.head)
         self.state, self.bias = StepState(moved, self.state.head), decision.bias
         self.bytes_sent = self.bytes_sent + sent
         self.iteration = iteration
@@ -193,10 +194,11 @@ class World:
         models = scene.arrived.index.shape[1] + scene.attackers.shape[1]
         size = self.scenario.receivers_at_once
         if size is None:
-            heads = scene.pool.shape[0] + self.adversary.heads_for(self.scenario.peers)
+            one_victim = self.adversary.heads_per_victim
+            heads = scene.pool.shape[0] + (one_victim * self.scenario.peers or self.scenario.attackers)
             # Receivers that hear a good part of all heads share them; others need them gathered.
             shared = heads <= SPARSE * (models + 1)
-            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + self.adversary.heads_per_victim)
+            per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + one_victim)
             size = len(receivers) if shared else max(1, CHUNK_BYTES // per_receiver)
         for start in range(0, len(receivers), max(1, size)):
             yield receivers[start : start + size]
@@ -211,11 +213,13 @@ class World:
         else:
             held_out, held = self._evaluation, self._training
             evaluation = Evaluation(rows_of(held_out.features, rows), rows_of(held_out.labels, rows))
-            features = held.features if held.index is not None else rows_of(held.features, rows)
-            index = None if held.index is None else rows_of(held.index, rows)
-            samples = Samples(features, rows_of(held.labels, rows), index)
+            if held.index is None:
+                samples = Samples(rows_of(held.features, rows), rows_of(held.labels, rows))
+            else:
+                samples = samples_of(held, rows)
+        before = state_of({name: rows_of(values, rows) for name, values in arrays_of(self.state).items()})
         state, decision = step(
-            self._widened(_taken(self.state, rows)),
+            replace(before, trained=scenario.precision.widened(before.trained)),
             received,
             rule=scenario.rule,
             samples=samples,
@@ -229,11 +233,7 @@ class World:
             total=scenario.iterations,
             settings=scenario.training,
         )
-        kept = StepState(scenario.precision.narrowed(state.trained), state.previous, state.memory)
-        return kept, decision
-
-    def _widened(self, state: StepState) -> StepState:
-        return StepState(self.scenario.precision.widened(state.trained), state.previous, state.memory)
+        return replace(state, trained=scenario.precision.narrowed(state.trained)), decision
 
     def _draws(self, stream: Stream, peers: Integers, iteration: int, size: int) -> Array:
         # Draws are 32-bit like the features, so that every library sees the same numbers.
@@ -242,18 +242,14 @@ class World:
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all that changes from one iteration to the next, by name."""
-        trained, precision = self.state.trained, self.scenario.precision
+        precision, state = self.scenario.precision, arrays_of(self.state)
         found = {
-            "head": trained.head,
-            "first": precision.plain(trained.first, trained.head),
-            "second": precision.plain(trained.second, trained.head),
-            "steps": trained.steps,
-            "previous": self.state.previous,
+            **state,
+            **{name: precision.plain(state[name], state["head"]) for name in ("first", "second")},
             "bytes_sent": self.bytes_sent,
             "iteration": np.array(self.iteration),
             **{f"mailbox.{name}": values for name, values in self.mailbox.state().items()},
             **{f"adversary.{name}": values for name, values in self.adversary.state().items()},
-            **{f"memory.{name}": values for name, values in (self.state.memory or {}).items()},
         }
         if self.exchange is not None and self.bias is not None:
             found |= {"bias": self.bias, "known": self.exchange.known, "decided": np.array(self.exchange.decided)}
@@ -267,16 +263,15 @@ class World:
         def of(name: str) -> Array:
             return from_numpy(arrays[name], like=self.data.train)
 
-        kept = self.scenario.precision.kept
-        trained = HeadState(of("head"), kept(of("first")), kept(of("second")), of("steps"))
-        memory = {name.removeprefix("memory."): of(name) for name in arrays if name.startswith("memory.")}
-        self.state = StepState(trained, of("previous"), memory or None)
+        names = [name for name in arrays if name in arrays_of(self.state)]
+        moments = {name: self.scenario.precision.kept(of(name)) for name in ("first", "second")}
+        self.state = state_of({name: of(name) for name in names} | moments)
         self.bytes_sent = arrays["bytes_sent"]
         if self.exchange is not None and "bias" in arrays:
             self.bias = of("bias")
             self.exchange.restore(arrays["known"], int(arrays["decided"]))
         self.iteration = int(arrays["iteration"])
-        slots = of("mailbox.slots") if "mailbox.slots" in arrays else trained.head
+        slots = of("mailbox.slots") if "mailbox.slots" in arrays else self.heads
         self.mailbox.restore({"acted": arrays["mailbox.acted"], "shared": arrays["mailbox.shared"], "slots": slots})
         start = len("adversary.")
         self.adversary.restore({name[start:]: of(name) for name in arrays if name.startswith("adversary.")})
@@ -286,12 +281,3 @@ def _both(first: Booleans | None, second: Booleans | None) -> Booleans | None:
     if first is None or second is None:
         return second if first is None else first
     return first & second
-
-
-def _taken(state: StepState, rows: Integers | None) -> StepState:
-    trained = state.trained
-    taken = HeadState(
-        *(rows_of(values, rows) for values in (trained.head, trained.first, trained.second, trained.steps))
-    )
-    memory = state.memory and {name: rows_of(values, rows) for name, values in state.memory.items()}
-    return StepState(taken, rows_of(state.previous, rows), memory)

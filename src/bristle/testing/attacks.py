@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from bristle._core import Array, Pool, to_numpy
 from bristle.attacks import Attack, Knowledge, Scene, StatementAttack, View, crafts_statements_only
 from bristle.learning.metrics import Evaluation
 from bristle.rules.evidence import Statement, state
-from bristle.testing.expectation import expect
+from bristle.testing.expectation import expect, other_libraries
 
 FEATURES, MODELS = 3, 7
 # Views are float64 where answers are compared: what is left is rounding.
@@ -168,7 +167,7 @@ class _Trial:
 
 def _check_form(trial: _Trial) -> None:
     trial.send(trial.view, "on heads of type float64")
-    single = _converted(trial.view, lambda values: _as_type(values, np.float32))
+    single = _converted(trial.view, lambda values: values if values.dtype == bool else values.astype(np.float32))
     trial.send(single, "on heads of type float32", trial.draws.astype(np.float32))
     trial.send(_at(trial.view, (0, 0)), "on a single victim", trial.draws[0, 0])
 
@@ -188,7 +187,8 @@ def _check_claims(trial: _Trial) -> None:
 def _check_purity(trial: _Trial) -> None:
     copy = _converted(trial.view, np.copy)
     first = trial.send(trial.view, "with a generator", np.random.default_rng(7))
-    for field, before, after in zip(_FIELDS, _arrays(copy), _arrays(trial.view), strict=True):
+    for field in _FIELDS:
+        before, after = vars(copy)[field], vars(trial.view)[field]
         trial.expect(np.array_equal(before, after, equal_nan=before.dtype != bool), f"changes view.{field} in place")
     again = trial.send(trial.view, "with a generator", np.random.default_rng(7))
     trial.expect(np.array_equal(first, again, equal_nan=True), "does not repeat when the generator does")
@@ -199,12 +199,12 @@ def _check_knowledge(trial: _Trial) -> None:
     honest = trial.send(trial.view, "on heads of type float64")
     knows = trial.attack.knows
     decoys: dict[str, Callable[[Any], Any]] = {
-        "NaN": lambda values: np.full_like(values, np.nan),
-        "other heads": lambda values: trial.rng.normal(size=values.shape),
+        "NaN": lambda values: ~values if values.dtype == bool else np.full_like(values, np.nan),
+        "other heads": lambda values: ~values if values.dtype == bool else trial.rng.normal(size=values.shape),
     }
     for occasion, decoy in decoys.items():
         view = trial.view
-        hidden = replace(_with_decoys(view, decoy), own=view.own, sent=view.sent, claims=view.claims)
+        hidden = replace(_converted(view, decoy), own=view.own, sent=view.sent, claims=view.claims)
         if knows != Knowledge.NOTHING:
             hidden = replace(hidden, inbox=trial.view.inbox, inbox_mask=trial.view.inbox_mask)
         if knows == Knowledge.EVERYTHING:
@@ -270,8 +270,8 @@ def _check_pool(trial: _Trial) -> None:
 
 def _check_libraries(trial: _Trial) -> None:
     expected = trial.send(trial.view, "on NumPy arrays")
-    for library in _libraries():
-        view = _moved(trial.view, library)
+    for library in other_libraries():
+        view = _converted(_converted(trial.view, np.copy), library.asarray)
         occasion = f"on arrays of {library.__name__}"
         trial.compare(trial.send(view, occasion), expected, f"sends something else {occasion} than on NumPy's")
 
@@ -299,37 +299,10 @@ def _check_labels(attack: Attack, classes: int, rng: np.random.Generator) -> Non
 _FIELDS = ("own", "inbox", "inbox_mask", "victim", "update", "testable", "sent", "claims")
 
 
-def _arrays(view: View) -> tuple[Any, ...]:
-    return tuple(vars(view)[field] for field in _FIELDS)
-
-
 def _converted(view: View, convert: Callable[[Any], Any]) -> View:
     """Return the view with every array converted."""
-    return replace(view, **{k: convert(v) for k, v in zip(_FIELDS, _arrays(view), strict=True) if v is not None})
-
-
-def _with_decoys(view: View, decoy: Callable[[Any], Any]) -> View:
-    """Return the view with wrong values everywhere."""
-    return _converted(view, lambda values: ~values if values.dtype == bool else decoy(values))
-
-
-def _moved(view: View, library: Any) -> View:
-    """Return a copy of the view in another array library."""
-    return _converted(view, lambda values: library.asarray(values.copy()))
+    return replace(view, **{name: convert(vars(view)[name]) for name in _FIELDS if vars(view)[name] is not None})
 
 
 def _at(view: View, victim: tuple[int, ...]) -> View:
     return replace(_converted(replace(view, claims=None), lambda values: values[victim]), claims=view.claims)
-
-
-def _as_type(values: Any, dtype: Any) -> Any:
-    return values if values.dtype == bool else values.astype(dtype)
-
-
-def _libraries() -> Iterator[Any]:
-    """Yield the other array libraries that are installed."""
-    for name in ("torch", "array_api_strict"):
-        try:
-            yield importlib.import_module(name)
-        except ImportError:
-            continue

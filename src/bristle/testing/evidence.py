@@ -21,7 +21,7 @@ TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class EvidenceInputs:
     """Samples of receivers and the statements of all: each holds three of five classes."""
 
     samples: Evaluation
@@ -34,21 +34,21 @@ class Scene:
         theirs = self.received if received is None else received
         return rule(self.own, theirs, mask=self.mask, evaluation=self.samples)
 
-    def receiver(self, i: int) -> Scene:
+    def receiver(self, i: int) -> EvidenceInputs:
         """Return the same for one receiver, without the batch axis."""
         samples = Evaluation(self.samples.features[i], self.samples.labels[i])
-        return Scene(samples, self.own[i], self.received[i], None if self.mask is None else self.mask[i])
+        return EvidenceInputs(samples, self.own[i], self.received[i], None if self.mask is None else self.mask[i])
 
-    def senders(self, index: Any) -> Scene:
+    def senders(self, index: Any) -> EvidenceInputs:
         """Return the same with only the statements at `index`, in that order."""
         mask = None if self.mask is None else self.mask[..., index]
         return replace(self, received=_some(self.received, index), mask=mask)
 
-    def map(self, change: Callable[[Array], Array]) -> Scene:
+    def map(self, change: Callable[[Array], Array]) -> EvidenceInputs:
         """Apply `change` to every array."""
         samples = Evaluation(change(self.samples.features), change(self.samples.labels))
         mask = None if self.mask is None else change(self.mask)
-        return Scene(samples, _changed(self.own, change), _changed(self.received, change), mask)
+        return EvidenceInputs(samples, _changed(self.own, change), _changed(self.received, change), mask)
 
     def arrays(self) -> list[Array]:
         """Return all arrays."""
@@ -80,7 +80,7 @@ def check_evidence(rule: Evidence, *, seed: int = 0) -> None:
     _check_torch(rule, scene, answer)
 
 
-def _scene(rule: Evidence, rng: np.random.Generator) -> Scene:
+def _scene(rule: Evidence, rng: np.random.Generator) -> EvidenceInputs:
     centres = 3 * rng.standard_normal((CLASSES, FEATURES))
 
     def samples(first: int) -> Evaluation:
@@ -91,7 +91,7 @@ def _scene(rule: Evidence, rng: np.random.Generator) -> Scene:
     theirs = [Statement.stack([rule.share(samples(j), CLASSES) for j in range(SENDERS)]) for _ in mine]
     features, labels = np.stack([one.features for one in mine]), np.stack([one.labels for one in mine])
     own = Statement.stack([rule.share(one, CLASSES) for one in mine])
-    return Scene(Evaluation(features, labels), own, _together(theirs))
+    return EvidenceInputs(Evaluation(features, labels), own, _together(theirs))
 
 
 def _together(statements: Sequence[Statement]) -> Statement:
@@ -108,7 +108,7 @@ def _some(received: Statement, index: Any) -> Statement:
     return Statement(rows[..., index, :, :], counts[..., index, :], factors[..., index, :, :], diagonal[..., index, :])
 
 
-def _check_answer(scene: Scene, answer: EvidenceDecision) -> None:
+def _check_answer(scene: EvidenceInputs, answer: EvidenceDecision) -> None:
     head, weights, reasons = _parts(answer)
     bias, by_class, errors = map(to_numpy, (answer.bias, answer.class_reasons, answer.errors))
     each = (RECEIVERS, SENDERS, CLASSES)
@@ -135,7 +135,7 @@ def _check_answer(scene: Scene, answer: EvidenceDecision) -> None:
     expect(np.mean(right) > 0.8, "classes that are well apart, and that nobody lies about, are not told apart")
 
 
-def _check_unchanged_and_repeatable(rule: Evidence, scene: Scene, answer: EvidenceDecision) -> None:
+def _check_unchanged_and_repeatable(rule: Evidence, scene: EvidenceInputs, answer: EvidenceDecision) -> None:
     copy = scene.map(np.copy)
     again = copy.call(rule)
     expect(all(a.tobytes() == b.tobytes() for a, b in zip(_all(again), _all(answer), strict=True)), "other bits again")
@@ -143,7 +143,7 @@ def _check_unchanged_and_repeatable(rule: Evidence, scene: Scene, answer: Eviden
     expect(same, "the rule has changed an input")
 
 
-def _check_batch_and_list(rule: Evidence, scene: Scene, answer: EvidenceDecision) -> None:
+def _check_batch_and_list(rule: Evidence, scene: EvidenceInputs, answer: EvidenceDecision) -> None:
     for i in range(RECEIVERS):
         one = scene.receiver(i)
         expected = tuple(part[i] for part in _all(answer))
@@ -155,14 +155,14 @@ def _check_batch_and_list(rule: Evidence, scene: Scene, answer: EvidenceDecision
     _assert_same(nested, tuple(np.stack([part, part]) for part in _all(answer)), "two batch axes differ from one")
 
 
-def _check_order(rule: Evidence, scene: Scene, answer: EvidenceDecision, rng: np.random.Generator) -> None:
+def _check_order(rule: Evidence, scene: EvidenceInputs, answer: EvidenceDecision, rng: np.random.Generator) -> None:
     order = rng.permutation(SENDERS)
     head, weights, reasons, bias = _all(answer)
     expected = (head, weights[:, order], reasons[:, order], bias)
     _assert_same(scene.senders(order).call(rule), expected, "the order of senders matters")
 
 
-def _check_absent(rule: Evidence, scene: Scene) -> None:
+def _check_absent(rule: Evidence, scene: EvidenceInputs) -> None:
     absent, present = [1, 4, 6], [0, 2, 3, 5, 7]
     mask = np.ones((RECEIVERS, SENDERS), dtype=bool)
     mask[:, absent] = False
@@ -228,7 +228,7 @@ def hostile(statement: Statement) -> dict[str, Any]:
     }
 
 
-def _check_hostile(rule: Evidence, scene: Scene) -> None:
+def _check_hostile(rule: Evidence, scene: EvidenceInputs) -> None:
     one = scene.receiver(0)
     theirs: list[Any] = [one.received[j] for j in range(SENDERS)]
     place, rest = 3, [j for j in range(SENDERS) if j != 3]
@@ -244,7 +244,7 @@ def _check_hostile(rule: Evidence, scene: Scene) -> None:
     _assert_alike(_all(everybody)[::3], _all(one.call(rule, []))[::3], "with nobody but those, it is not as if alone")
 
 
-def _check_few(rule: Evidence, scene: Scene) -> None:
+def _check_few(rule: Evidence, scene: EvidenceInputs) -> None:
     one = scene.receiver(0)
     theirs = [one.received[j] for j in range(SENDERS)]
     alone = one.call(rule, [])
@@ -272,7 +272,7 @@ def _check_few(rule: Evidence, scene: Scene) -> None:
     )
 
 
-def _check_mistakes(rule: Evidence, scene: Scene) -> None:
+def _check_mistakes(rule: Evidence, scene: EvidenceInputs) -> None:
     one = scene.receiver(0)
     heads = np.zeros((CLASSES, FEATURES))
     nothing = Evaluation(np.zeros((0, FEATURES)), np.zeros(0, dtype=np.int64))
@@ -297,7 +297,7 @@ def _check_mistakes(rule: Evidence, scene: Scene) -> None:
         raise AssertionError(f"{what}: a caller's mistake that gets no ValueError")
 
 
-def _check_torch(rule: Evidence, scene: Scene, answer: EvidenceDecision) -> None:
+def _check_torch(rule: Evidence, scene: EvidenceInputs, answer: EvidenceDecision) -> None:
     if find_spec("torch") is None:
         return
     import torch  # noqa: PLC0415 - only where it is installed

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import array_api_compat
@@ -16,7 +14,7 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules import Context, Decision, Reason, Rule, State
 from bristle.rules.evidence import Evidence
 from bristle.testing.evidence import check_evidence
-from bristle.testing.expectation import expect
+from bristle.testing.expectation import expect, other_libraries
 
 TOLERANCE = 1e-8
 CLASSES, FEATURES, RECEIVERS, SAMPLES = 4, 6, 3, 36
@@ -54,15 +52,9 @@ class RuleInputs:
 
     def models(self, index: Any) -> RuleInputs:
         """Return the same inputs with only the models at `index`, in that order."""
-        mask = None if self.mask is None else self.mask[:, index]
-        return replace(
-            self,
-            received=self.received[:, index],
-            draws=self.draws[:, index],
-            claims=self.claims[:, index],
-            senders=self.senders[:, index],
-            mask=mask,
-        )
+        names = ("received", "mask", "draws", "claims", "senders")
+        known = {name: values for name in names if (values := getattr(self, name)) is not None}
+        return replace(self, **{name: values[:, index] for name, values in known.items()})
 
     def map(self, change: Callable[[Array], Array]) -> RuleInputs:
         """Apply `change` to every array."""
@@ -249,23 +241,11 @@ def _check_mistakes(rule: Rule, scene: RuleInputs) -> None:
 
 
 def _check_libraries(rule: Rule, scene: RuleInputs, answer: Decision) -> None:
-    for name in ("torch", "array_api_strict"):
-        if find_spec(name) is None:
-            continue
-        xp = array_api_compat.array_namespace(_array_of(name, scene.own))
-        decision = scene.map(partial(_array_of, name)).call(rule)
+    for library in other_libraries():
+        name, decision = library.__name__, scene.map(library.asarray).call(rule)
+        xp = array_api_compat.array_namespace(library.asarray(scene.own))
         expect(array_api_compat.array_namespace(decision.head) is xp, f"{name} arrays in, others out")
         _assert_same(decision, _parts(answer), f"{name} differs from NumPy")
-
-
-def _array_of(library: str, array: Array) -> Array:
-    if library == "torch":
-        import torch  # noqa: PLC0415 - only where it is installed
-
-        return torch.asarray(array)
-    import array_api_strict  # noqa: PLC0415 - only where it is installed
-
-    return array_api_strict.asarray(array)
 
 
 def _check_small_numbers(rule: Rule, scene: RuleInputs, answer: Decision) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -85,26 +86,17 @@ class DemoBoard:
             number, held = member - demo.peers + 1, tuple(range(len(DIGITS)))
             return Member(name=f"attacker {number}", kind=MemberKind.MALICIOUS, holds=held)
         holds = tuple(sorted((member + step) % 10 for step in range(demo.classes_per_peer)))
-        known, connected = Member(name=f"peer {member}", kind=MemberKind.BENIGN, holds=holds), None
+        known = Member(name=f"peer {member}", kind=MemberKind.BENIGN, holds=holds)
         standing = self._standing(member)
         if standing is None or self.tally is None:
             return known
+        known = replace(known, iteration=standing.iteration, accuracy=standing.accuracy)
         connected = standing.connected
-        hears = None
-        if connected is not None:
-            neighbours = self.tally.numbers(connected.neighbours)
-            hears = tuple(self._place[other] for other in neighbours if other in self._place)
-        return Member(
-            name=known.name,
-            kind=known.kind,
-            holds=holds,
-            iteration=standing.iteration,
-            accuracy=standing.accuracy,
-            bytes_in=None if connected is None else connected.bytes_in,
-            bytes_out=standing.bytes_out if connected is not None else None,
-            refused={} if connected is None else connected.refused,
-            hears=hears,
-        )
+        if connected is None:
+            return known
+        hears = tuple(self._place[one] for one in self.tally.numbers(connected.neighbours) if one in self._place)
+        known = replace(known, bytes_in=connected.bytes_in, bytes_out=standing.bytes_out)
+        return replace(known, refused=connected.refused, hears=hears)
 
     def _judgement(self, member: int) -> Judgement | None:
         standing = self._standing(member)

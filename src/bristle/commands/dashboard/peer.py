@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -61,9 +60,7 @@ class PeerBoard:
         self._looking = asyncio.create_task(self._look())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         """Publish the final snapshot."""
         self._looking.cancel()
         with suppress(asyncio.CancelledError):

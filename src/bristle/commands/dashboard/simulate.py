@@ -95,10 +95,12 @@ class SimulationBoard:
     def snapshot(self, state: RunState, *, whole: bool = True) -> Snapshot:
         """Return the world as it is; unless `whole`, without the oracle while that is still being trained."""
         scenario, place = self.scenario, {int(member): at for at, member in enumerate(self._shown)}
-        attack = attack_name(scenario.attack) if scenario.attackers else "none"
+        attackers = ", no attackers"
+        if scenario.attackers:
+            attackers = f" and {scenario.attackers} attackers ({attack_name(scenario.attack)})"
         return Snapshot(
             title="Simulation",
-            subtitle=_about(scenario, rule_name(scenario.rule), attack),
+            subtitle=f"{scenario.peers} peers{attackers}, rule: {rule_name(scenario.rule)}, seed {scenario.seed}",
             rule=rule_name(scenario.rule),
             state=state,
             iteration=self._iteration,
@@ -175,11 +177,6 @@ def oracle_of(population: Population, data: FeatureData) -> float | None:
     if not 0 < pooled <= MOST_POOLED or not isinstance(data.train, np.ndarray):
         return None
     return oracle_accuracy(population.held, data)
-
-
-def _about(scenario: Scenario, rule: str, attack: str) -> str:
-    attackers = f" and {scenario.attackers} attackers ({attack})" if scenario.attackers else ", no attackers"
-    return f"{scenario.peers} peers{attackers}, rule: {rule}, seed {scenario.seed}"
 
 
 def _chosen(latest: Round, scenario: Scenario, room: int) -> Integers:

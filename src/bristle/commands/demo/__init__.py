@@ -123,27 +123,27 @@ class Demo:
             raise ValueError(f"processes must lie between 1 and {self.members}, not {self.processes}")
         exchanging_heads(rules.create(self.rule))  # Raises if there is no such rule, too.
         _check_attack(self.attack)
-        World(self.scenario(self.rule), _digits_without_features())
+        few = _few(mnist())  # Without features: enough to see whether a world can be made of them.
+        World(self.scenario(self.rule), FeatureData.labels_only(few.y_train, few.classes))
 
 
 def _check_attack(name: str) -> None:
-    attack, possible = attacks.create(name), [each for each in attacks.names() if _goes_over_a_network(each)]
-    if attack.knows == Knowledge.EVERYTHING:
-        why = "knows what no peer sends, such as a victim's gradient, and sends each victim something else"
-    elif attack.equivocates:
-        why = "sends each victim something else"
-    elif not attack.finite:
-        why = "sends numbers that the wire format has no way to carry"
-    else:
-        return
-    raise ValueError(
-        f"the attack {name!r} {why}: it needs the simulator (`bristle simulate`). Over a network: {', '.join(possible)}"
-    )
+    why = _why_simulated(name)
+    if why is not None:
+        possible = ", ".join(each for each in attacks.names() if _why_simulated(each) is None)
+        raise ValueError(
+            f"the attack {name!r} {why}: it needs the simulator (`bristle simulate`). Over a network: {possible}"
+        )
 
 
-def _goes_over_a_network(name: str) -> bool:
+def _why_simulated(name: str) -> str | None:
+    """Return why an attack cannot go over a network; None where it can."""
     attack = attacks.create(name)
-    return attack.finite and not attack.equivocates and attack.knows != Knowledge.EVERYTHING
+    if attack.knows == Knowledge.EVERYTHING:
+        return "knows what no peer sends, such as a victim's gradient, and sends each victim something else"
+    if attack.equivocates:
+        return "sends each victim something else"
+    return None if attack.finite else "sends numbers that the wire format has no way to carry"
 
 
 @lru_cache(maxsize=1)
@@ -187,10 +187,3 @@ def _few(dataset: Dataset) -> Dataset:
         classes=dataset.classes,
         name=dataset.name,
     )
-
-
-@lru_cache(maxsize=1)
-def _digits_without_features() -> FeatureData:
-    """The same samples with empty features: enough to see whether a world can be made of them."""
-    few = _few(mnist())
-    return FeatureData.labels_only(few.y_train, few.classes)

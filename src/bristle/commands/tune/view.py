@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from bristle._core.files import write_atomically
@@ -27,7 +26,9 @@ def show(search: Search, *, out: Path, name: str, json: Path | None = None) -> N
         if trials:
             _write(result, search, best_of(trials), trials[0], trials=len(trials))
 
-    with _progress(search, keep) as told:
+    with progress_line("trials", total=search.trials) as update:
+        view = _View(search, update, keep)
+        told = TuningProgress(begin=view.begin, iteration=view.iteration, trial=view.trial)
         tuned = tune(search, out, progress=told)
     _write(result, search, tuned.best, tuned.given, trials=len(tuned.trials), checked=tuned.checked)
     for line in _said(search, tuned):
@@ -60,16 +61,8 @@ def _said(search: Search, tuned: Tuned) -> Iterator[str]:
         yield "With new seeds that is no gain: keep what you have, or search with more seeds."
 
 
-@contextmanager
-def _progress(search: Search, keep: Callable[[list[Trial]], None]) -> Iterator[TuningProgress]:
-    """Yield callbacks that show how far the search is; all finished trials are handed to `keep` at each one's end."""
-    with progress_line("trials", total=search.trials) as update:
-        view = _View(search, update, keep)
-        yield TuningProgress(begin=view.begin, iteration=view.iteration, trial=view.trial)
-
-
 class _View:
-    """How far the search is."""
+    """Shows how far the search is, and hands all finished trials to `keep` at each one's end."""
 
     def __init__(self, search: Search, update: Callable[..., None], keep: Callable[[list[Trial]], None]) -> None:
         self._trials: list[Trial] = []

@@ -62,7 +62,7 @@ class RayEngine:
 
     def _serve(self, ray: Any, tasks: Sequence[str], listener: Listener) -> None:
         data, work = self._data, self._work
-        arrays = [ray.put(to_numpy(values)) for values in (data.train, data.train_labels, data.test, data.test_labels)]
+        arrays = [ray.put(to_numpy(values)) for values in data.arrays]
         board = ray.remote(num_cpus=0)(Board).remote()
         remote = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=True)(do)
         running = {

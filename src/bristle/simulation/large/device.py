@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 from bristle._core import Array, to_numpy
@@ -47,17 +46,9 @@ def on_device(data: FeatureData, name: str) -> FeatureData:
     import torch  # noqa: PLC0415
 
     device = torch_device(name)
-
-    def moved(values: Array) -> Array:
-        return torch.tensor(to_numpy(values), device=device)
-
-    return replace(
-        data,
-        train=moved(data.train),
-        train_labels=moved(data.train_labels),
-        test=moved(data.test),
-        test_labels=moved(data.test_labels),
-    )
+    moved = (torch.tensor(to_numpy(values), device=device) for values in data.arrays)
+    train, train_labels, test, test_labels = moved
+    return FeatureData(train, train_labels, test, test_labels, data.classes, data.user)
 
 
 def draw_on_device(torch: Any, key: Array, ids: Array, size: int) -> Array:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
-from bristle._core import Array
+from bristle._core import Array, namespace
 from bristle.learning import TrainingSettings
 
 # Models up to which a weighted sum is unrolled; for more it would take long to compile.
@@ -56,7 +55,7 @@ class Fused:
     def outputs(self, pool: Array, index: Array, table: Array, rows: Array, classes: int) -> Array:
         """Return <table[rows], pool[index]> [B, T, n, C]; `pool` [P, F], `index` [B, n], `rows` [B, T]."""
         (batch, heads), samples, features = index.shape, rows.shape[1], table.shape[1]
-        out = table.new_empty((batch, samples, heads, classes), dtype=_float32())
+        out = table.new_empty((batch, samples, heads, classes), dtype=namespace(table).float32)
         narrow = table.element_size() == 2
         tile = min(128, _power(heads * classes))
         grid = (batch, -(-heads * classes // tile))
@@ -70,7 +69,7 @@ class Fused:
     def predictions(self, outputs: Array) -> Array:
         """Return the class with the largest of the `outputs` [B, T, n, C]: [B, n, T]."""
         batch, samples, heads, classes = outputs.shape
-        out = outputs.new_empty((batch, heads, samples), dtype=_int64())
+        out = outputs.new_empty((batch, heads, samples), dtype=namespace(outputs).int64)
         rows, block = batch * samples * heads, 128
         self._kernels.best_kernel[(-(-rows // block),)](
             outputs, out, rows, heads, samples, classes, ROWS=block, CLASSES=_power(classes, 1), num_warps=4
@@ -134,15 +133,3 @@ def fused_for(array: Array) -> Fused | None:
 def _power(number: int, least: int = 16) -> int:
     """Return the power of two that is not below a number."""
     return max(least, 1 << (int(number) - 1).bit_length())
-
-
-def _float32() -> Any:
-    import torch  # noqa: PLC0415
-
-    return torch.float32
-
-
-def _int64() -> Any:
-    import torch  # noqa: PLC0415
-
-    return torch.int64

@@ -29,6 +29,11 @@ class TableRows:
         return self.gathered(other.dtype) @ other
 
 
+def _of_copies(name: str) -> Any:
+    """Return a method that asks the inbox with the models copied out."""
+    return lambda inbox, *asked: getattr(inbox.gathered, name)(*asked)
+
+
 @dataclass
 class SparseInbox(Inbox):
     """Receivers of one pool, of torch tensors. Rules ask it what they ask any inbox.
@@ -68,33 +73,14 @@ class SparseInbox(Inbox):
         """The same inbox with the models copied out."""
         return ArrayInbox(self.own, self.classes, self.pool[self.index].to(self.own.dtype))
 
-    def _inner_products(self) -> Array:
-        """Return inner products of copies."""
-        return self.gathered.gram
-
-    def distances(self) -> Array:
-        """Return the squared distance from the own head to each model."""
-        return self.gathered.distances()
-
-    def project(self, direction: Array) -> Array:
-        """Return the inner product of each model's difference from the own head with `direction`."""
-        return self.gathered.project(direction)
-
-    def rows(self, start: int, stop: int) -> list[Array]:
-        """Return some coordinates of each head, own head first."""
-        return self.gathered.rows(start, stop)
-
-    def stacks(self, start: int, stop: int) -> list[Array]:
-        """Return some coordinates of the own head, and of all others."""
-        return self.gathered.stacks(start, stop)
-
-    def row_products(self) -> Array:
-        """Return the inner products of the rows of each class."""
-        return self.gathered.row_products()
-
-    def pick(self, position: Array) -> Array:
-        """Return one head for each receiver."""
-        return self.gathered.pick(position)
+    # What is asked seldom is asked of the copies.
+    _inner_products = _of_copies("_inner_products")
+    distances = _of_copies("distances")
+    project = _of_copies("project")
+    rows = _of_copies("rows")
+    stacks = _of_copies("stacks")
+    row_products = _of_copies("row_products")
+    pick = _of_copies("pick")
 
     def combine(self, weights: Array) -> Array:
         """Return the weighted sum of all heads."""

@@ -85,7 +85,7 @@ class MemoryPlan:
             if size
         )
         advice = [f"make it {self.fits(free):,} nodes"] if self.fits(free) else []
-        narrow = replace(self, shared=self.shared * 2 // self.shared_width, moments=2 * self.heads // 2)
+        narrow = replace(self, shared=self.shared * 2 // self.shared_width, moments=self.heads)
         if narrow.per_node < self.per_node:
             advice.append(
                 f"keep moments and share heads as bfloat16, which takes {_gb(narrow.total)} and fits "
@@ -116,9 +116,10 @@ def plan_for(
     nodes = scenario.peers + scenario.attackers if nodes is None else nodes
     size, width = classes * features, 2 if scenario.precision.shared != "same" else 4
     tests = scenario.held_out * scenario.classes_per_peer
+    most = scenario.rule.beta if isinstance(scenario.rule, Bristle) else models  # Others do not choose among models.
     # Outputs and what is counted of them, for every model and test; the new head; weights.
     working = 10 * (models + 1) * tests * classes + 8 * size + 80 * (models + 1) * classes
-    if type(scenario.rule) not in SPARING or models > takes_all_of(scenario.rule) or kind != "cuda":
+    if type(scenario.rule) not in SPARING or models > most or kind != "cuda":
         working += 16 * (models + 1) * size + 8 * tests * features
     chunk = scenario.receivers_at_once or max(1, min(1 << 16, WORKING_BYTES[kind] // working))
     chunk = min(chunk, max(1, nodes))
@@ -136,11 +137,6 @@ def plan_for(
     )
 
 
-def takes_all_of(rule: Rule) -> int:
-    """Return how many models a rule takes without choosing among them."""
-    return rule.beta if isinstance(rule, Bristle) else 1 << 30
-
-
 def _gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB"
 
@@ -153,10 +149,9 @@ def suits(scenario: Scenario, data: FeatureData) -> str | None:
 
 
 def suits_scenario(scenario: Scenario) -> str | None:
-    """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
+    """Return why a scenario cannot be a large world, whatever its data; None where it can."""
     if scenario.rule.shares != "heads":
         return f"its peers must exchange heads, not {scenario.rule.shares}"
-    """Return why a scenario cannot be a large world, whatever its data; None where it can."""
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
         return "its attackers must send what they trained: the attack none or label-flip"
     if scenario.attackers and not scenario.attackers_in_graph:

@@ -112,9 +112,7 @@ class Territory:
         mine = self.index[self.own_peers.start : self.own_peers.stop]
         if self.workers.size == 1:
             return mine
-        place = np.full(self.peers + self.attackers, -1, dtype=np.int64)
-        local = self._nodes_of(self.workers.rank)
-        place[local] = np.arange(len(local))
+        place, local = self._places()
         others = np.concatenate(self.needed)
         place[others] = len(local) + np.arange(len(others))
         return place[mine]
@@ -125,9 +123,7 @@ class Territory:
             return None
         from torch import distributed  # noqa: PLC0415
 
-        place = np.full(self.peers + self.attackers, -1, dtype=np.int64)
-        local = self._nodes_of(self.workers.rank)
-        place[local] = np.arange(len(local))
+        place, local = self._places()
         sent = [place[self._needed_by(rank)[self.workers.rank]] for rank in range(self.workers.size)]
         outgoing, incoming = [len(some) for some in sent], [len(some) for some in self.needed]
         chosen, first = torch.as_tensor(np.concatenate(sent), device=device), len(local)
@@ -141,18 +137,21 @@ class Territory:
 
         return exchange
 
+    def _places(self) -> tuple[Integers, Integers]:
+        """Return where each node stands among this worker's own (-1: nowhere), and which these are."""
+        place, local = np.full(self.peers + self.attackers, -1, dtype=np.int64), self._nodes_of(self.workers.rank)
+        place[local] = np.arange(len(local))
+        return place, local
+
     def _needed_by(self, rank: int) -> list[Integers]:
         theirs = self.workers.share_of(self.peers, rank)
         heard = np.zeros(self.peers + self.attackers, dtype=np.bool)
         heard[self.index[theirs.start : theirs.stop].ravel()] = True
-        owners = range(self.workers.size)
-        none = np.zeros(0, dtype=np.int64)
-        return [none if owner == rank else self._chosen(owner, heard) for owner in owners]
-
-    def _chosen(self, owner: int, heard: Any) -> Integers:
-        nodes = self._nodes_of(owner)
-        chosen: Integers = nodes[heard[nodes]]
-        return chosen
+        nodes = [
+            np.zeros(0, dtype=np.int64) if owner == rank else self._nodes_of(owner)
+            for owner in range(self.workers.size)
+        ]
+        return [some[heard[some]] for some in nodes]
 
     def _nodes_of(self, rank: int) -> Integers:
         peers, attackers = self.workers.share_of(self.peers, rank), self.workers.share_of(self.attackers, rank)

@@ -112,8 +112,7 @@ class LargeWorld:
         self._trained = trained_classes(self._held.labels, classes)
         if not scenario.rule.consolidates:
             self._trained = (self._held.labels >= 0).any(dim=1)[:, None].expand(-1, classes).contiguous()
-        everything = (self._attackers_hold.labels >= 0).any(dim=1)[:, None].expand(-1, classes).contiguous()
-        self._attackers_train = everything
+        self._attackers_train = (self._attackers_hold.labels >= 0).any(dim=1)[:, None].expand(-1, classes).contiguous()
         narrow = scenario.precision.shared != "same"
         self._table = self.data.train.to(torch.bfloat16) if narrow else self.data.train
         begun = HeadState.zeros((1, *self.head_shape), like=self.data.train)
@@ -160,7 +159,8 @@ class LargeWorld:
         iteration, seed = self.iteration + 1, self.scenario.seed
         for place, stream in enumerate((Stream.BATCHES, Stream.MODELS)):
             self._keys[place].fill_(stream_key(seed, stream, iteration))
-        if weigh or self.iteration == 0 or not self._capturable:
+        captured = self._fused is not None and type(self.scenario.rule) in CAPTURED
+        if weigh or self.iteration == 0 or not captured:
             self._iterate(iteration, weigh)
         else:
             if self._graph is None:
@@ -174,10 +174,6 @@ class LargeWorld:
         rows = max(1, self._peers * self.head_shape[0])
         benign, malicious = (self._given / rows).tolist()
         return benign, malicious
-
-    @property
-    def _capturable(self) -> bool:
-        return self._fused is not None and type(self.scenario.rule) in CAPTURED
 
     def _capture(self, iteration: int) -> Any:
         torch = self._torch
