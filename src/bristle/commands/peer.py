@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import rules
-from bristle.backbones.backbone import Backbone, find_backbone
+from bristle.backbones.backbone import find_backbone
+from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
 from bristle.commands.dashboard import dashboard
 from bristle.commands.dashboard.peer import PeerBoard

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from bristle.backbones.backbone import Backbone, bundled
+from bristle.backbones.backbone import bundled
+from bristle.backbones.base import Backbone
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.backbones.backbone import Backbone
+from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.optimiser import TrainingSettings
