@@ -24,7 +24,12 @@ LONGEST_HEADER = 100_000_000
 """Bytes; what the format itself allows."""
 
 _ALIGNMENT = 8
-_DTYPES = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Floats], metadata: Mapping[str, str]) -> None:
@@ -64,6 +69,9 @@ def read_header(data: mmap.mmap) -> tuple[dict[str, dict[str, Any]], dict[str, s
 
 def read_tensor(data: mmap.mmap, name: str, entry: Mapping[str, Any]) -> Floats:
     """Return one tensor, in 32 bits."""
+    kind: Any
+    shape: Any
+    offsets: Any
     kind, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(kind, str) or kind not in _DTYPES:
         raise ValueError(f"holds {name} as {kind}: save it as F32, F16 or BF16, e.g. with tensor.float()")
@@ -73,11 +81,12 @@ def read_tensor(data: mmap.mmap, name: str, entry: Mapping[str, Any]) -> Floats:
     first, last = start + offsets[0], start + offsets[1]
     if last > len(data) or last - first != math.prod(shape) * _DTYPES[kind].itemsize:
         raise ValueError(f"is damaged: {name} has shape {shape} at {offsets}: save it again")
-    values = np.frombuffer(data[first:last], _DTYPES[kind]).reshape(shape)
+    stored = np.frombuffer(data[first:last], _DTYPES[kind]).reshape(shape)
     if kind == "BF16":  # The upper half of a 32-bit number.
-        return (values.astype(np.uint32) << 16).view(np.float32)
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):  # Infinities are refused by whoever uses the numbers.
-        return values.astype(np.float32)
+        values: Floats = stored.astype(np.float32)
+    return values
 
 
 def _counts(value: Any) -> bool:

@@ -78,7 +78,7 @@ class TorchBackbone:
         weights = hashlib.sha256()
         for key, tensor in sorted(_weights(self.module), key=lambda each: each[0]):
             weights.update(json.dumps([key, str(tensor.dtype), list(tensor.shape)]).encode())
-            weights.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            weights.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         self._stamp = self._versions()
         self.features = self._count_features() if features is None else features
         settings = [self.features, self.input_shape, mean and list(mean), std and list(std), transform_name, output]
@@ -99,11 +99,10 @@ class TorchBackbone:
     def _run(self, samples: Array) -> Features:
         import torch  # noqa: PLC0415
 
-        if self._mean is not None:
-            samples = samples - self._mean
-        if self._std is not None:
-            samples = samples / self._std
-        tensor = torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
+        values = np.asarray(samples, np.float32)
+        values = values if self._mean is None else values - self._mean
+        values = values if self._std is None else values / self._std
+        tensor = torch.from_numpy(np.require(values, np.float32, ["C", "W"]))
         device = next((weight.device for _, weight in _weights(self.module)), tensor.device)
         self.module.eval()
         try:
@@ -173,10 +172,12 @@ def _chosen(torch: Any, result: Any, output: str | int | None, name: str) -> tor
     if isinstance(result, torch.Tensor):
         if output is not None:
             raise ValueError(f"backbone {name} returns one tensor: leave out output={output!r}")
-        chosen = result
+        chosen: torch.Tensor = result
     else:
         several = result if isinstance(result, Mapping) else dict(enumerate(result if _is_list(result) else ()))
-        tensors = {key: value for key, value in several.items() if isinstance(value, torch.Tensor)}
+        tensors: dict[Any, torch.Tensor] = {
+            key: value for key, value in several.items() if isinstance(value, torch.Tensor)
+        }
         if not tensors:
             raise ValueError(f"backbone {name} returns {type(result).__name__}: it should return [n, features]")
         known = ", ".join(map(repr, tensors))
@@ -191,8 +192,7 @@ def _chosen(torch: Any, result: Any, output: str | int | None, name: str) -> tor
         chosen = tensors[key]
     if not chosen.is_floating_point():
         raise ValueError(f"backbone {name} returns {chosen.dtype}: features are floating-point numbers")
-    tensor: torch.Tensor = chosen
-    return tensor
+    return chosen
 
 
 def _is_list(result: Any) -> bool:

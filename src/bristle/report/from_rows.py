@@ -12,6 +12,7 @@ from typing import Any
 from bristle import rules
 from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
+from bristle.report.users import check_users, user_tables
 from bristle.report.words import best_of, last_of, number, one_line
 
 Row = Mapping[str, Any]
@@ -174,6 +175,7 @@ def check_row(row: Row) -> None:
         if not isinstance(row.get(column), str | int | float | None):
             raise ValueError(f"{column} must be a number or a name, and is {row[column]!r}")
     check_settings(row)
+    check_users(row)
 
 
 def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]) -> Section:
@@ -194,7 +196,14 @@ def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]
         title=figure,
         text=text,
         panels=tuple(panels.values()),
-        tables=_details(settings, {setting: panel.title for setting, panel in panels.items()}),
+        tables=(
+            *_details(settings, {setting: panel.title for setting, panel in panels.items()}),
+            *user_tables(
+                (rule, panels[setting].title, [rows[_shared_iterations(run)[-1]] for rows in run.values()])
+                for setting, runs in settings.items()
+                for rule, run in sorted(runs.items(), key=_order)
+            ),
+        ),
         findings=(
             *(_beaten(panel) for panel in panels.values() if _beats_bristle(panel)),
             *(

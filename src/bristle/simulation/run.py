@@ -36,8 +36,8 @@ LOG = logging.getLogger("bristle.simulation")
 def fingerprint(world: World, *, every: int, figure: str) -> str:
     """Return the identity of a run: SHA-256 of its scenario, data, figure name and evaluation interval."""
     data = world.data
-    users = () if data.user is None else (data.user,)
-    arrays = (data.train, data.train_labels, data.test, data.test_labels, *users)
+    more = (values for values in (data.user, data.test_user, world.scenario.head) if values is not None)
+    arrays = (data.train, data.train_labels, data.test, data.test_labels, *more)
     digests = [array_digest(to_numpy(values)) for values in arrays]
     return hashlib.sha256(repr((FORMAT, world.scenario, data.classes, digests, every, figure)).encode()).hexdigest()
 

@@ -84,7 +84,7 @@ class World:
         peers, classes = scenario.peers, len(data.classes)
         self.population = populate(scenario, data)
         self.head_shape = (classes, int(data.train.shape[1]))
-        begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
+        begun = scenario.start((peers, *self.head_shape), like=data.train)
         self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         benign: Array | None = None
