@@ -40,7 +40,7 @@ def trained_network(images: int) -> nn.Sequential:
     x = torch.tensor(digits.x_train[:images, None]).float() / 255
     y = torch.tensor(digits.y_train[:images])
     for _ in range(3):
-        for batch in torch.randperm(len(y)).split(64):
+        for batch in torch.split(torch.randperm(len(y)), 64):
             loss = nn.functional.cross_entropy(network(x[batch]), y[batch])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.backbones import CallableBackbone, NoBackbone, WithBias, bundled, extract, find_backbone
+from bristle.backbones import Backbone, CallableBackbone, NoBackbone, WithBias, bundled, extract, find_backbone
 
 
 def test_ready_features_are_used_as_they_are_and_not_cached(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_ready_features_are_used_as_they_are_and_not_cached(tmp_path: Path) -> N
 
 
 def test_the_name_of_what_made_features_is_their_identity() -> None:
-    kinds = [NoBackbone(3), NoBackbone(4), NoBackbone(3, name="MiniLM"), WithBias(NoBackbone(3))]
+    kinds: list[Backbone] = [NoBackbone(3), NoBackbone(4), NoBackbone(3, name="MiniLM"), WithBias(NoBackbone(3))]
     assert len({kind.digest for kind in kinds}) == 4
     assert NoBackbone(3).digest == NoBackbone(3).digest
 

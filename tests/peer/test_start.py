@@ -101,8 +101,10 @@ def test_a_head_of_another_group_is_refused_before_anything_is_written(
 
 def test_the_command_takes_features_and_a_head(tmp_path: Path) -> None:
     data = weather()
-    x = {"x_train": data.x_train, "x_test": data.x_test}
-    np.savez(tmp_path / "w.npz", y_train=data.y_train, y_test=data.y_test, classes=np.array(NAMES), **x)
+    np.savez(
+        tmp_path / "w.npz", x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test,
+        classes=np.array(NAMES),
+    )  # fmt: skip
     head = save_head(tmp_path / "head.safetensors", good_head())
     words = ["peer", "--application", "weather", "--folder", str(tmp_path / "a"), "--data", str(tmp_path / "w.npz")]
     words += ["--backbone", "none", "--head", str(head), "--iterations", "1", "--test-every", "1"]

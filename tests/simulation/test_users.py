@@ -86,7 +86,7 @@ def test_the_report_names_the_worst_user() -> None:
     rows[-1]["accuracy_per_user"] = {"ann": 0.9, "bob": 0.4, "eve": None}
     tables = {table.title: table for table in report_of(rows).sections[0].tables}
     (row,) = tables["Every user on its own samples"].rows
-    assert row[2:] == (2, pytest.approx(0.65), 0.4, "bob")
+    assert list(row[2:]) == [2, pytest.approx(0.65), 0.4, "bob"]
     for wrong in ([0.5], {"ann": "much"}, {"ann": float("nan")}):
         rows[-1]["accuracy_per_user"] = wrong
         with pytest.raises(ValueError, match="accuracy_per_user must be an object of numbers by user"):

@@ -116,7 +116,7 @@ class TorchBackbone:
                 f"backbone {self.name} cannot take samples of shape {list(samples.shape[1:])}: {reason}; "
                 "give the input_shape that the module wants"
             ) from error
-        found = _chosen(torch, result, self.output, self.name)
+        found = _chosen(result, self.output, self.name)
         features: Features = found.detach().to("cpu", torch.float32).numpy()
         return features
 
@@ -167,8 +167,10 @@ def _by_channel(shape: Shape, values: Sequence[float] | None, what: str) -> Feat
     return array.reshape([-1 if at == (axis or 0) else 1 for at in range(len(shape))])
 
 
-def _chosen(torch: Any, result: Any, output: str | int | None, name: str) -> torch.Tensor:
+def _chosen(result: Any, output: str | int | None, name: str) -> torch.Tensor:
     """Return the tensor that holds the features, of what a module returned."""
+    import torch  # noqa: PLC0415
+
     if isinstance(result, torch.Tensor):
         if output is not None:
             raise ValueError(f"backbone {name} returns one tensor: leave out output={output!r}")

@@ -16,7 +16,7 @@ def split(lists: Any, **options: Any) -> partitions.Partition:
 
 
 def test_peers_have_the_samples_of_their_lists_and_hold_out_at_most_half_of_a_class() -> None:
-    lists = [[4, 0, 1, 2, 3], np.array([9, 5, 8])]
+    lists: list[Any] = [[4, 0, 1, 2, 3], np.array([9, 5, 8])]
     partition = split(lists, held_out=1)
     assert partition.peers == 2
     for peer, own in enumerate(lists):
