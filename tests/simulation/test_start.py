@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bristle import Head, rules, save_head, simulate
+from bristle import Head, load_head, rules, save_head, simulate
 from bristle.attacks import create as create_attack
 from bristle.backbones import CallableBackbone, NoBackbone, WithBias
 from bristle.data import Dataset
@@ -144,6 +145,31 @@ def test_a_scenarios_head_has_the_shape_of_its_data() -> None:
     scenario = Scenario(peers=2, classes_per_peer=2, held_out=5, head=np.zeros((4, 5), np.float32))
     with pytest.raises(ValueError, match=r"the head to start from is \[4, 5\], not \[4, 12\] as here"):
         World(scenario, prepare(table(), NoBackbone(FEATURES)))
+
+
+def test_a_world_answered_with_evidence_gives_heads_with_bias(tmp_path: Path) -> None:
+    data = table()
+    scenario = Scenario(peers=4, classes_per_peer=2, samples_per_class=20, held_out=10, rule=rules.create("evidence"))
+    world = World(scenario, prepare(data, NoBackbone(FEATURES)))
+    for _ in range(2):
+        world.advance()
+    assert world.bias is not None
+    path = save_head(tmp_path / "head.safetensors", Head(world.heads[0], world.bias[0], data.classes))
+    right = load_head(path).scores(data.x_test).argmax(axis=1) == data.y_test
+    assert right.mean() == pytest.approx(float(world.accuracy()[0]))
+    assert right.mean() > 0.8
+
+
+def test_a_wrong_head_is_one_line_and_writes_nothing(
+    complaint: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("head")
+    (folder / "world.toml").write_text(f"[world]\nhead = '{folder / 'head.safetensors'}'\n")
+    (folder / "head.safetensors").write_bytes(pickle.dumps({"weight": [1.0]}))
+    words = ["simulate", str(folder / "world.toml"), "--json", "rows.jsonl"]
+    assert "is a pickle, as torch.save writes it, which is never loaded" in complaint(*words)
+    save_head(folder / "head.safetensors", Head(np.ones((3, 800), np.float32)))
+    assert "has shape [3, 800], this group's heads are [10, 800]" in complaint(*words)
 
 
 def test_the_oracle_head_is_as_good_as_it_seems() -> None:

@@ -75,7 +75,7 @@ def read_tensor(data: mmap.mmap, name: str, entry: Mapping[str, Any]) -> Floats:
     kind, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(kind, str) or kind not in _DTYPES:
         raise ValueError(f"holds {name} as {kind}: save it as F32, F16 or BF16, e.g. with tensor.float()")
-    if not (_counts(shape) and _counts(offsets) and len(offsets) == 2):
+    if not (_counts(shape) and 0 not in shape and _counts(offsets) and len(offsets) == 2):
         raise ValueError(f"is damaged: {name} has shape {shape} at {offsets}: save it again")
     start = 8 + int.from_bytes(data[:8], "little")
     first, last = start + offsets[0], start + offsets[1]
