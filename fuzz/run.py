@@ -27,7 +27,20 @@ from mutation import Mutator
 
 FOLDER = Path(__file__).resolve().parent
 CORPUS, CRASHES = FOLDER / "corpus", FOLDER / "crashes"
-TARGETS = ("messages", "manifest", "body", "handshake", "transfer", "datagrams", "http", "toml", "npz", "idx", "images")
+TARGETS = (
+    "messages",
+    "manifest",
+    "body",
+    "handshake",
+    "transfer",
+    "datagrams",
+    "http",
+    "toml",
+    "npz",
+    "idx",
+    "head",
+    "images",
+)
 DECODERS = TARGETS[:6]
 FIGURES = "## Figures"
 PROGRESS_EVERY = 10.0

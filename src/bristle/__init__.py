@@ -10,17 +10,21 @@ __all__ = [
     "Context",
     "Decision",
     "Evaluation",
+    "Head",
     "Pace",
     "Peer",
     "Pool",
     "attacks",
+    "load_head",
     "rules",
+    "save_head",
     "simulate",
 ]
 
 if TYPE_CHECKING:
     from bristle import attacks, rules
     from bristle._core import Pool
+    from bristle.backbones.head import Head, load_head, save_head
     from bristle.learning.metrics import Evaluation
     from bristle.peer.pace import Pace
     from bristle.peer.peer import Peer
@@ -33,10 +37,13 @@ else:
         "Context": "bristle.rules",
         "Decision": "bristle.rules",
         "Evaluation": "bristle.learning.metrics",
+        "Head": "bristle.backbones.head",
         "Pace": "bristle.peer.pace",
         "Peer": "bristle.peer.peer",
         "Pool": "bristle._core",
         "TOPOLOGIES": "bristle.simulation.build",
+        "load_head": "bristle.backbones.head",
+        "save_head": "bristle.backbones.head",
         "simulate": "bristle.simulation.experiment",
     }
 

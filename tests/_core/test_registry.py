@@ -111,7 +111,7 @@ def test_installed_names_work_in_a_configuration() -> None:
     assert type(found.topology).__name__ == "Circle"
     section = DataSection(dataset="blobs", backbone="same")
     assert make_dataset(section).name == "blobs"
-    assert make_backbone(section).name == "same"
+    assert make_backbone(section, make_dataset(section)).name == "same"
     assert simulate(config).last()["rule"] == "Sack+Careful"
 
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from bristle.backbones.backbone import CallableBackbone, OnnxBackbone, bundled, fitted
+from bristle.backbones.backbone import CallableBackbone, OnnxBackbone, bundled
+from bristle.backbones.base import fitted
 
 ASSETS = resources.files("bristle.backbones") / "assets"
 
@@ -132,20 +133,20 @@ def test_grey_images_get_a_channel_axis_and_flat_backbones_flat_images() -> None
 
 def test_a_wrong_image_size_is_named_with_the_file(tmp_path: Path) -> None:
     path = foreign(tmp_path / "mine.onnx")
-    with pytest.raises(ValueError, match=rf"{path} takes images of size \[3, 10, 12\], and got \[28, 28\]: resize"):
+    with pytest.raises(ValueError, match=rf"{path} takes samples of shape \[3, 10, 12\], and got \[28, 28\]: resize"):
         OnnxBackbone.load(path)(np.zeros((2, 28, 28), np.uint8))
 
 
 def test_pixels_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"letters\.onnx takes uint8 pixels \(0 to 255\), and got float32"):
+    with pytest.raises(ValueError, match=r"letters\.onnx takes uint8 values \(0 to 255\), and got float32"):
         bundled()(np.zeros((2, 28, 28), np.float32))
-    with pytest.raises(ValueError, match="takes float32 or uint8 pixels, and got int64"):
+    with pytest.raises(ValueError, match="takes float32 or uint8 values, and got int64"):
         OnnxBackbone.load(foreign(tmp_path / "m.onnx"))(np.zeros((2, 3, 10, 12), np.int64))
 
 
 def test_an_image_that_only_the_model_itself_refuses_is_one_clear_error(tmp_path: Path) -> None:
     path = foreign(tmp_path / "any.onnx", shape=("n", "c", "h", "w"))
-    with pytest.raises(ValueError, match=rf"{path} cannot take images \[4, 10, 12\]: .*MatMul"):
+    with pytest.raises(ValueError, match=rf"{path} cannot take samples of shape \[4, 10, 12\]: .*MatMul"):
         OnnxBackbone.load(path)(np.zeros((2, 4, 10, 12), np.uint8))
 
 
@@ -223,7 +224,7 @@ def test_a_function_that_keeps_not_to_its_word_is_refused() -> None:
     backbone = CallableBackbone(
         lambda x: x[:1], name="first", version="1", features=5, input_shape=(None,), input_dtype="uint8"
     )
-    with pytest.raises(ValueError, match=r"backbone first made \[1, 5\] of 3 images: \[3, 5\] was expected"):
+    with pytest.raises(ValueError, match=r"backbone first made \[1, 5\] of 3 samples: \[3, 5\] was expected"):
         backbone(np.zeros((3, 5), np.uint8))
     with pytest.raises(ValueError, match="needs a name and a version"):
         CallableBackbone(max, name="", version="1", features=5, input_shape=(5,))
@@ -231,25 +232,14 @@ def test_a_function_that_keeps_not_to_its_word_is_refused() -> None:
         CallableBackbone(max, name="m", version="1", features=5, input_shape=(5,), input_dtype="int8")
 
 
-def test_a_torch_module_runs_in_evaluation_mode_without_gradients() -> None:
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Dropout(0.9), torch.nn.Flatten()).train()
-    backbone = CallableBackbone(module, name="conv", version="1", features=160, input_shape=(3, 10, 12))
-    x = colour_images()
-    x.flags.writeable = False
-    features = backbone(x)
-    np.testing.assert_array_equal(features, backbone(x))
-    with torch.no_grad():
-        pixels = torch.from_numpy((x / np.float32(255)).transpose(0, 3, 1, 2))
-        expected = module[0](pixels).flatten(1).numpy()
-    np.testing.assert_allclose(features, expected, atol=1e-6)
-    wrapped = CallableBackbone(
-        lambda images: module(torch.from_numpy(images)),
-        name="wrapped",
-        version="1",
-        features=160,
-        input_shape=(3, 10, 12),
+def test_a_function_may_return_a_tensor_but_a_module_has_a_class_of_its_own() -> None:
+    backbone = CallableBackbone(
+        lambda x: torch.from_numpy(x).flatten(1), name="flat", version="1", features=20, input_shape=(4, 5)
     )
-    np.testing.assert_allclose(wrapped(x), expected, atol=1e-6)
+    x = np.random.default_rng(0).random((3, 4, 5), dtype=np.float32)
+    np.testing.assert_array_equal(backbone(x), x.reshape(3, 20))
+    with pytest.raises(ValueError, match=r"this is a torch module: use TorchBackbone\(module, ...\)"):
+        CallableBackbone(torch.nn.Flatten(), name="flat", version="1", features=20, input_shape=(4, 5))
 
 
 def test_neither_torch_nor_onnx_runtime_is_imported_before_it_is_needed() -> None:

@@ -105,7 +105,7 @@ def test_what_cannot_be_exported_says_why_and_writes_nothing(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="3 names were given for the 10 classes"):
         export_classifier(bundled(), head, path, classes=["a", "b", "c"])
     head[2, 3] = np.nan
-    with pytest.raises(ValueError, match="the head has weights that are not finite"):
+    with pytest.raises(ValueError, match="the head's weights are not finite numbers"):
         export_classifier(bundled(), head, path)
     function = CallableBackbone(max, name="own", version="1", features=800, input_shape=(28, 28))
     with pytest.raises(ValueError, match="backbone own is not an ONNX file"):

@@ -124,11 +124,11 @@ def test_pixels_and_features_that_are_not_finite_are_refused_and_not_kept(tmp_pa
     x = (X / 255).astype(np.float32)
     x[7, 0, 0] = np.nan
     x[9, 0, 0] = np.inf
-    with pytest.raises(ValueError, match=r"image 7 has pixels that are not finite \(2 such images in all\)"):
+    with pytest.raises(ValueError, match=r"sample 7 has values that are not finite \(2 such samples in all\)"):
         extract(make()[0], x, cache=tmp_path)
     with np.errstate(divide="ignore"):
         broken = CallableBackbone(np.log, name="log", version="1", features=20, input_shape=(4, 5))
-        with pytest.raises(ValueError, match=r"image 2 has features that are not finite .* check the backbone log"):
+        with pytest.raises(ValueError, match=r"sample 2 has features that are not finite .* check the backbone log"):
             extract(broken, np.where(np.arange(11)[:, None, None] == 2, 0, X | 1).astype(np.uint8), cache=tmp_path)
     assert list(tmp_path.rglob("*.npy")) == []
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bristle.backbones.backbone import Backbone, bundled
+from bristle.backbones.backbone import bundled
+from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
 from bristle.data import load
 from bristle.peer.pace import Pace

@@ -12,17 +12,20 @@ import numpy.typing as npt
 
 from bristle._core.files import write_atomically
 from bristle.backbones import onnx_file
-from bristle.backbones.backbone import Backbone, OnnxBackbone
+from bristle.backbones.backbone import OnnxBackbone
+from bristle.backbones.base import Backbone
+from bristle.backbones.head import Head
+from bristle.backbones.ready import WithBias
 
 
 def export_classifier(
     backbone: Backbone,
-    head: npt.ArrayLike,
+    head: Head | npt.ArrayLike,
     path: str | os.PathLike[str],
     *,
     classes: Sequence[str] | None = None,
 ) -> Path:
-    """Write ``logits = phi(x) W^T`` and ``probabilities = softmax(logits)`` as one ONNX file.
+    """Write ``logits = W phi(x) + b`` and ``probabilities = softmax(logits)`` as one ONNX file.
 
     The file takes what the backbone's takes. Its outputs are `logits` and `probabilities`, both
     `[batch, classes]`; its metadata hold the names of the classes (`classes`, a JSON list) and the
@@ -31,50 +34,51 @@ def export_classifier(
     Parameters
     ----------
     backbone
-        An ONNX backbone: only of one is the graph known.
+        An ONNX backbone, with or without `WithBias`: only of one is the graph known.
     head
-        `[classes, features]`, one row per class.
+        A `Head`, or its weights `[classes, features]`, one row per class.
     path
         Where to write.
     classes
-        Their names, in the order of the rows; their numbers if left out.
+        Their names, in the order of the rows; if left out those of the head, else their numbers.
     """
-    if not isinstance(backbone, OnnxBackbone):
+    given = head if isinstance(head, Head) else Head.of(head, backbone)
+    network = backbone.backbone if isinstance(backbone, WithBias) else backbone
+    if not isinstance(network, OnnxBackbone):
         raise ValueError(
-            f"backbone {backbone.name} is not an ONNX file, so its layers cannot be written out: export it "
+            f"backbone {network.name} is not an ONNX file, so its layers cannot be written out: export it "
             "to ONNX and load it with OnnxBackbone.load"
         )
-    weights = np.asarray(head, np.float32)
-    if weights.ndim != 2 or weights.shape[1] != backbone.features:
-        raise ValueError(
-            f"the head has shape {list(weights.shape)}: backbone {backbone.name} needs [classes, {backbone.features}]"
-        )
-    if not np.isfinite(weights).all():
-        raise ValueError("the head has weights that are not finite: there is nothing to export")
-    names = [str(number) for number in range(len(weights))] if classes is None else [str(c) for c in classes]
-    if len(names) != len(weights):
-        raise ValueError(f"{len(names)} names were given for the {len(weights)} classes of the head")
+    names = classes or given.classes or range(len(given.weights))
+    named = Head(given.weights, given.bias, tuple(str(name) for name in names), given.backbone)
+    named.weights_for(WithBias(network), named.classes, network.features + 1)  # raises if it is of another backbone
     target = Path(path)
-    write_atomically(target, [_classifier(backbone, weights, names)])
+    write_atomically(target, [_classifier(network, named)])
     return target
 
 
-def _classifier(backbone: OnnxBackbone, weights: npt.NDArray[np.float32], names: Sequence[str]) -> bytes:
+def _classifier(backbone: OnnxBackbone, head: Head) -> bytes:
     data = backbone.read()
-    flat, single, matrix = (_unused(f"head/{name}", data) for name in ("flat", "features", "weights"))
+    flat, single, matrix, products, offsets = (
+        _unused(f"head/{name}", data) for name in ("flat", "features", "weights", "products", "bias")
+    )
     logits, probabilities = (_unused(name, data) for name in ("logits", "probabilities"))
-    shape: list[int | str] = ["batch", len(names)]
+    shape: list[int | str] = ["batch", len(head.classes)]
+    nodes = [
+        # A backbone may give [n, D, 1, 1], or half floats; for others these two do nothing.
+        onnx_file.node("Flatten", [backbone.output], [flat], axis=1),
+        onnx_file.node("Cast", [flat], [single], to=onnx_file.ELEMENT_TYPES["float32"]),
+        onnx_file.node("MatMul", [single, matrix], [logits if head.bias is None else products]),
+    ]
+    initializers = [onnx_file.tensor(matrix, np.ascontiguousarray(head.weights.T))]
+    if head.bias is not None:
+        nodes.append(onnx_file.node("Add", [products, offsets], [logits]))
+        initializers.append(onnx_file.tensor(offsets, head.bias))
     extension = onnx_file.GraphPart(
-        nodes=[
-            # A backbone may give [n, D, 1, 1], or half floats; for others these two do nothing.
-            onnx_file.node("Flatten", [backbone.output], [flat], axis=1),
-            onnx_file.node("Cast", [flat], [single], to=onnx_file.ELEMENT_TYPES["float32"]),
-            onnx_file.node("MatMul", [single, matrix], [logits]),
-            onnx_file.node("Softmax", [logits], [probabilities], axis=1),
-        ],
-        initializers=[onnx_file.tensor(matrix, np.ascontiguousarray(weights.T))],
+        nodes=[*nodes, onnx_file.node("Softmax", [logits], [probabilities], axis=1)],
+        initializers=initializers,
         outputs=[onnx_file.value(name, "float32", shape) for name in (logits, probabilities)],
-        metadata={"classes": json.dumps(list(names)), "backbone": backbone.digest},
+        metadata={"classes": json.dumps(list(head.classes)), "backbone": backbone.digest},
     )
     return onnx_file.extend(data, extension)
 

@@ -14,31 +14,32 @@ from typing import Literal
 import numpy as np
 
 from bristle._core.files import write_atomically
-from bristle.backbones.backbone import Backbone, Features, Images
+from bristle.backbones.base import Array, Backbone, Features
+from bristle.backbones.ready import NoBackbone, WithBias, with_one
 
 Watch = Callable[[int, int], None]
-"""Called with the number of images done, and of all."""
+"""Called with the number of samples done, and of all."""
 
 Cache = str | os.PathLike[str] | Literal[False] | None
 """A folder; None for the default one, False for none."""
 
 
 def extract(
-    backbone: Backbone, x: Images, *, batch: int = 256, cache: Cache = None, progress: Watch | None = None
+    backbone: Backbone, x: Array, *, batch: int = 256, cache: Cache = None, progress: Watch | None = None
 ) -> Features:
-    """Return the features ``phi(x)`` `[n, features]` of the images `x` `[n, ...]`, from the cache where known.
+    """Return the features ``phi(x)`` `[n, features]` of the samples `x` `[n, ...]`, from the cache where known.
 
     Parameters
     ----------
     backbone
         What makes the features.
     x
-        Images, as they are stored.
+        Samples, as they are stored.
     batch
-        How many images go through the backbone at once.
+        How many samples go through the backbone at once.
     cache
         The folder that keeps features (None: `cache_folder`; False: nothing is kept). They are found
-        again by the digest of the backbone and that of the images.
+        again by the digest of the backbone and that of the samples.
     progress
         Called with (done, all) after every batch; not called when the features are known already.
     """
@@ -46,9 +47,11 @@ def extract(
     if batch < 1:
         raise ValueError(f"batch is at least 1, not {batch}")
     if x.ndim < 2:
-        raise ValueError(f"images have an axis for the batch and at least one more, not {list(x.shape)}")
-    _refuse_not_finite(x, "pixels", "repair or leave out this image")
-    kept = None if cache is False else _file(cache_folder(cache), backbone, x)
+        raise ValueError(f"samples have an axis for the batch and at least one more, not {list(x.shape)}")
+    _refuse_not_finite(x, "values", "repair or leave it out")
+    if isinstance(backbone, WithBias):
+        return with_one(extract(backbone.backbone, x, batch=batch, cache=cache, progress=progress))
+    kept = None if cache is False or isinstance(backbone, NoBackbone) else _file(cache_folder(cache), backbone, x)
     if kept is not None:
         known = _load(kept, (len(x), backbone.features))
         if known is not None:
@@ -75,14 +78,14 @@ def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bristle"
 
 
-def array_digest(x: Images) -> str:
+def array_digest(x: Array) -> str:
     """Return the SHA-256 of an array's type, shape and content."""
     digest = hashlib.sha256(f"{x.dtype.str} {x.shape} ".encode())
     digest.update(_memory(np.ascontiguousarray(x)))
     return digest.hexdigest()
 
 
-def _file(folder: Path, backbone: Backbone, x: Images) -> Path:
+def _file(folder: Path, backbone: Backbone, x: Array) -> Path:
     return folder / "features" / backbone.digest / f"{array_digest(x)}.npy"
 
 
@@ -122,15 +125,15 @@ def _load(path: Path, shape: tuple[int, int]) -> Features | None:
     return features if complete and bytes.fromhex(array_digest(features)) == checksum else None
 
 
-def _memory(values: Images) -> memoryview:
+def _memory(values: Array) -> memoryview:
     """Return the bytes of a contiguous array, not copied."""
     return values.reshape(-1).view(np.uint8).data
 
 
-def _refuse_not_finite(values: Images, what: str, remedy: str) -> None:
+def _refuse_not_finite(values: Array, what: str, remedy: str) -> None:
     if not np.issubdtype(values.dtype, np.floating) or bool(np.isfinite(values).all()):
         return
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     first = int(np.argmin(finite))
     count = int(len(values) - finite.sum())
-    raise ValueError(f"image {first} has {what} that are not finite ({count} such images in all): {remedy}")
+    raise ValueError(f"sample {first} has {what} that are not finite ({count} such samples in all): {remedy}")

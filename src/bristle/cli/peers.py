@@ -78,7 +78,13 @@ def peer(
     samples: Annotated[
         int | None, typer.Option(help="Largest number of samples per class.", show_default="all")
     ] = None,
-    backbone: Annotated[str, typer.Option(help="bundled, an ONNX file, or your own as module:name.")] = "bundled",
+    backbone: Annotated[
+        str, typer.Option(help="bundled, none for data that are features already, an ONNX file, or module:name.")
+    ] = "bundled",
+    head: Annotated[
+        Path | None,
+        typer.Option(help="A head as safetensors to start from, if the folder holds none yet.", show_default="zeros"),
+    ] = None,
     listen: Annotated[
         str,
         typer.Option(help="HOST:PORT to listen on; port 0 for any free one, 0.0.0.0 for access from outside."),

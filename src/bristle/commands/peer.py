@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import rules
-from bristle.backbones.backbone import Backbone, find_backbone
+from bristle.backbones.backbone import find_backbone
+from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
+from bristle.backbones.head import Head, load_head
 from bristle.commands.dashboard import dashboard
 from bristle.commands.dashboard.peer import PeerBoard
 from bristle.commands.jsonl import RowsFile
@@ -124,6 +126,7 @@ class PeerOptions:
     group_classes: str | None = None
     samples: int | None = None
     backbone: str = "bundled"
+    head: Path | None = None
     listen: str = "127.0.0.1:0"
     known: Sequence[str] = ()
     beacon: int | None = None
@@ -147,8 +150,13 @@ class PeerOptions:
     page: Address | None = None
 
     def make_backbone(self) -> Backbone:
-        """Return the backbone: the bundled one, an ONNX file, an installed package's, or your own as module:name."""
-        return find_backbone(self.backbone)
+        """Return the backbone: bundled, an ONNX file, an installed package's, your own, or none for ready features."""
+        like = load(self.data).x_train if self.backbone == "none" and self.data is not None else None
+        return find_backbone(self.backbone, like=like)
+
+    def make_head(self) -> Head | None:
+        """Return the head to start from; None for zeros."""
+        return None if self.head is None else load_head(self.head)
 
     def make_rule(self) -> Rule | None:
         """Return the rule by name, or your own as module:name; None for the default."""
@@ -317,7 +325,7 @@ def _make_peer(
     listen = address(options.listen, "--listen")
     known = [address(text, "--known") for text in options.known]
     secret, members = read_secret(options.secret_file), read_members(options.members_file)
-    rule, pace = options.make_rule(), options.make_pace()
+    rule, pace, head = options.make_rule(), options.make_pace(), options.make_head()
     data = options.make_data(backbone)  # Last: it may take a while, and mistakes should show before.
     classes = data.classes if data else names(options.group_classes, "--group-classes") or ()
     test = (data.test_features, data.test_labels) if data and len(data.test_labels) else None
@@ -326,6 +334,7 @@ def _make_peer(
         classes=classes,
         folder=options.folder,
         backbone=backbone,
+        head=head,
         listen=listen,
         known=known,
         beacon=options.beacon,

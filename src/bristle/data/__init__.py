@@ -8,10 +8,10 @@ from pathlib import Path
 from bristle._core.registry import Registry
 from bristle.data import partitions
 from bristle.data.bundled import mnist
-from bristle.data.dataset import Dataset
+from bristle.data.dataset import DEFAULT_MAX_BYTES, Dataset
 from bristle.data.idx import is_idx_folder, load_idx
 from bristle.data.images import Channels, ImageFormat, load_folder
-from bristle.data.npz import DEFAULT_MAX_BYTES, load_npz
+from bristle.data.npz import load_npz
 from bristle.data.partitions import PaddedIndices, Partition
 
 __all__ = ["Dataset", "PaddedIndices", "Partition", "load", "mnist", "partitions"]
@@ -34,10 +34,10 @@ def load(
     ----------
     source
         `"mnist"`; an `.npz` file with `x_train, y_train, x_test, y_test`, or with `x, y`, and optionally
-        `user` (who each training sample belongs to) and `classes` (names); a folder with one folder of
-        images per class, or with such folders under `train/` and `test/`; or a folder with the four idx files
-        of MNIST or Fashion-MNIST, packed by gzip or not. A folder that is called `mnist` is `"./mnist"`. Also
-        the name of an installed package's dataset, or `module:name`.
+        `user` (who each sample of `x` or `x_train` belongs to), `test_user` (the same for `x_test`) and `classes`
+        (names); a folder with one folder of images per class, or with such folders under `train/` and `test/`; or a
+        folder with the four idx files of MNIST or Fashion-MNIST, packed by gzip or not. A folder that is called
+        `mnist` is `"./mnist"`. Also the name of an installed package's dataset, or `module:name`.
     test_share, seed
         Where the source has no test set: the share of every class that becomes one, and the seed of
         the choice.

@@ -1,13 +1,19 @@
 """A dataset: samples to train on, samples to test on, and class names, all checked."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from bristle.data.images import Channels
+
+DEFAULT_MAX_BYTES = 8 << 30
 MOST_CLASSES = 1 << 16
 _BLOCK = 1 << 22
 
@@ -127,6 +133,8 @@ def stratified_split(
 
 
 Array = npt.NDArray[Any]
+Part = tuple[Array, npt.NDArray[np.int64], Array | None]
+"""Samples, labels and, where known, users."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +152,8 @@ class Dataset:
         Names of the classes; when left out, their numbers.
     user
         Who each training sample belongs to, `[samples]`, integers or texts; for the natural partition.
+    test_user
+        Who each test sample belongs to; then every user's own accuracy is measured.
     name
         Where the data come from; errors begin with it.
     """
@@ -155,6 +165,7 @@ class Dataset:
     classes: tuple[str, ...] = ()
     user: Array | None = None
     name: str = "arrays"
+    test_user: Array | None = None
 
     def __post_init__(self) -> None:
         x_train = check_samples(self.x_train, where=f"{self.name}: x_train")
@@ -181,9 +192,11 @@ class Dataset:
             )
         if len(set(classes)) < len(classes):
             raise ValueError(f"{self.name}: two classes have the same name in {classes}: name each differently")
-        user = self.user
+        user, test_user = self.user, self.test_user
         if user is not None:
             user = check_users(user, samples=len(x_train), where=f"{self.name}: user")
+        if test_user is not None:
+            test_user = check_users(test_user, samples=len(x_test), where=f"{self.name}: test_user")
         # The one place where a frozen object is still being made.
         for field, value in (
             ("x_train", x_train),
@@ -192,6 +205,7 @@ class Dataset:
             ("y_test", y_test),
             ("classes", classes),
             ("user", user),
+            ("test_user", test_user),
         ):
             object.__setattr__(self, field, value)
 
@@ -232,5 +246,94 @@ class Dataset:
             labels[test],
             classes=tuple(classes),
             user=None if users is None else users[train],
+            test_user=None if users is None else users[test],
             name=name,
         )
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        data: Any,
+        *,
+        image: str | None = None,
+        features: str | None = None,
+        label: str = "label",
+        user: str | None = None,
+        size: int | tuple[int, int] | None = None,
+        channels: Channels | None = None,
+        test_share: float = 0.2,
+        seed: int = 0,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> Self:
+        """Make a dataset from a `datasets.Dataset`, or from a `datasets.DatasetDict` with a training and a test set.
+
+        The names of the classes are kept. Nothing is downloaded: load the data first, e.g. by
+        `datasets.load_from_disk`.
+
+        Parameters
+        ----------
+        data
+            Split by `test_share` and `seed` where there is neither a split `test` nor `validation`.
+        image, features
+            Column with images, or with numbers of one shape, such as embeddings; one of the two.
+        label
+            Column with the classes, as a `ClassLabel`, numbers or texts.
+        user
+            Column that says who each sample belongs to.
+        size, channels
+            What images are converted to: height and width (None: they all have the same already), and `"gray"` or
+            `"rgb"` (None: as the first image is).
+        test_share, seed
+            As for `from_arrays`.
+        max_bytes
+            Refuse images that would take more memory than this.
+        """
+        from bristle.data.huggingface import Columns, Reader  # noqa: PLC0415 - few need it
+
+        columns = Columns(image=image, features=features, label=label, user=user)
+        sides = (size, size) if isinstance(size, int) else size
+        reader = Reader(columns, size=sides, channels=channels, max_bytes=max_bytes)
+        return cls._of_parts(*reader.read(data), test_share=test_share, seed=seed)
+
+    @classmethod
+    def from_torch(
+        cls,
+        train: Any,
+        test: Any = None,
+        *,
+        classes: Sequence[str] = (),
+        user: npt.ArrayLike | None = None,
+        test_share: float = 0.2,
+        seed: int = 0,
+    ) -> Self:
+        """Make a dataset from `torch.utils.data.Dataset`s whose items are pairs of a sample and a class number.
+
+        Parameters
+        ----------
+        train, test
+            Anything with a length whose items are pairs; samples are tensors, arrays or images of one size. Without
+            a test set, `test_share` of every class becomes one.
+        classes
+            Their names; if left out, what `train.classes` says.
+        user
+            As for `from_arrays`, for the samples of `train`.
+        test_share, seed
+            As for `from_arrays`.
+        """
+        from bristle.data.torch_items import read_torch  # noqa: PLC0415 - few need it
+
+        names = tuple(classes) or tuple(str(name) for name in getattr(train, "classes", ()))
+        first = read_torch(train, where="train")
+        users = None if user is None else check_users(user, samples=len(first[1]), where="torch dataset: user")
+        second = None if test is None else (*read_torch(test, where="test"), None)
+        return cls._of_parts((*first, users), second, names, "torch dataset", test_share=test_share, seed=seed)
+
+    @classmethod
+    def _of_parts(
+        cls, train: Part, test: Part | None, classes: Sequence[str], name: str, *, test_share: float, seed: int
+    ) -> Self:
+        """Make a dataset from samples, labels and users of one or two splits."""
+        x, y, user = train
+        if test is None:
+            return cls.from_arrays(x, y, test_share=test_share, seed=seed, classes=classes, user=user, name=name)
+        return cls(x, y, test[0], test[1], classes=tuple(classes), user=user, test_user=test[2], name=name)

@@ -14,8 +14,7 @@ from typing import IO, cast
 import numpy as np
 import numpy.typing as npt
 
-from bristle.data.dataset import Dataset
-from bristle.data.npz import DEFAULT_MAX_BYTES
+from bristle.data.dataset import DEFAULT_MAX_BYTES, Dataset
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -106,7 +106,7 @@ def _read_all(
     files = [path for paths in listing.values() for path in paths]
     number = {name: at for at, name in enumerate(names)}
     labels = np.repeat([number[name] for name in listing], [len(paths) for paths in listing.values()])
-    pillow = _pillow(files[0])
+    pillow = load_pillow(files[0])
     first = _read(files[0], pillow=pillow, form=form)
     size = size or (first.shape[0], first.shape[1])
     needed = len(files) * math.prod(form.shape(size))
@@ -135,13 +135,14 @@ def _read(path: Path, *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[n
                 needed = image.width * image.height * len(image.getbands())
                 if needed > form.max_bytes:  # before a pixel is unpacked
                     raise ValueError(f"alone it takes {needed:,} bytes of memory, the limit is {form.max_bytes:,}")
-                return _convert(image, pillow=pillow, form=form)
+                return convert(image, pillow=pillow, form=form)
     except Exception as error:  # Damaged files come out of Pillow as nearly any of Python's errors.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path}: unreadable image ({reason}): repair or remove it") from error
 
 
-def _convert(image: "Image", *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[np.uint8]:
+def convert(image: "Image", *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[np.uint8]:
+    """Return an image in the wanted format, the right side up."""
     from PIL import ImageOps  # noqa: PLC0415 - only who reads images needs Pillow
 
     upright: Any = ImageOps.exif_transpose(image)  # photographs carry a note saying which side is up
@@ -155,11 +156,12 @@ def _convert(image: "Image", *, pillow: ModuleType, form: ImageFormat) -> npt.ND
     return np.asarray(upright, dtype=np.uint8)
 
 
-def _pillow(path: Path) -> ModuleType:
+def load_pillow(where: object) -> ModuleType:
+    """Import Pillow, or say how to get it."""
     try:
         from PIL import Image  # noqa: PLC0415 - only who reads images needs Pillow
     except ImportError as error:
-        raise ImportError(f'{path}: reading images needs Pillow: pip install "bristle[images]"') from error
+        raise ImportError(f'{where}: reading images needs Pillow: pip install "bristle[images]"') from error
     return Image
 
 

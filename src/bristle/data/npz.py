@@ -16,9 +16,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.data.dataset import MOST_CLASSES, Dataset
-
-DEFAULT_MAX_BYTES = 8 << 30
+from bristle.data.dataset import DEFAULT_MAX_BYTES, MOST_CLASSES, Dataset
 
 _BROKEN = (
     zipfile.BadZipFile,
@@ -50,7 +48,7 @@ _WHOLE = ("x", "y")
 
 
 def load_npz(path: Path, *, test_share: float, seed: int, max_bytes: int = DEFAULT_MAX_BYTES) -> Dataset:
-    """Read `x_train, y_train, x_test, y_test`, or `x, y` with a seeded split; also `user` and `classes`."""
+    """Read `x_train, y_train, x_test, y_test`, or `x, y` with a seeded split; also users and `classes`."""
     present = _members(path)
     wanted = next((keys for keys in (_SPLIT, _WHOLE) if set(keys) <= present), None)
     if wanted is None:
@@ -58,7 +56,7 @@ def load_npz(path: Path, *, test_share: float, seed: int, max_bytes: int = DEFAU
             f"{path}: holds {', '.join(sorted(present)) or 'nothing'}: "
             f"save it with {', '.join(_SPLIT)}, or with x and y"
         )
-    extra = tuple(key for key in ("user", "classes") if key in present)
+    extra = tuple(key for key in ("user", "test_user", "classes") if key in present)
     arrays = read_arrays(path, wanted + extra, max_bytes=max_bytes)
     classes = _class_names(arrays.get("classes"), path=path)
     user = arrays.get("user")
@@ -73,7 +71,9 @@ def load_npz(path: Path, *, test_share: float, seed: int, max_bytes: int = DEFAU
             name=str(path),
         )
     x_train, y_train, x_test, y_test = (arrays[key] for key in _SPLIT)
-    return Dataset(x_train, y_train, x_test, y_test, classes=classes, user=user, name=str(path))
+    return Dataset(
+        x_train, y_train, x_test, y_test, classes=classes, user=user, test_user=arrays.get("test_user"), name=str(path)
+    )
 
 
 def read_arrays(path: Path, keys: Sequence[str], *, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[str, npt.NDArray[Any]]:

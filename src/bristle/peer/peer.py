@@ -12,7 +12,9 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from bristle.backbones.backbone import Backbone, bundled
+from bristle.backbones.backbone import bundled
+from bristle.backbones.base import Backbone
+from bristle.backbones.head import Head
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
@@ -58,7 +60,9 @@ class Peer:
     folder : path
         Folder for identity and state; one per peer.
     backbone : Backbone, optional
-        Extracts features from raw inputs; the bundled one by default.
+        Extracts features from raw inputs; the bundled one by default. `NoBackbone` for ready features.
+    head : Head, optional
+        What to start from where the folder holds no head yet; zeros by default.
     listen : (str, int)
         Address to listen on; port 0 for any free one. Loopback addresses are reachable from this machine only.
     known : iterable of (str, int)
@@ -96,6 +100,7 @@ class Peer:
         classes: Sequence[str],
         folder: str | Path,
         backbone: Backbone | None = None,
+        head: Head | None = None,
         listen: Address = ("127.0.0.1", 0),
         known: Iterable[Address] = (),
         beacon: int | None = None,
@@ -132,6 +137,7 @@ class Peer:
             secret=secret,
             members=None if members is None else frozenset(members),
         )
+        self._start = None if head is None else head.weights_for(self.backbone, self.classes, self.backbone.features)
         self._rhythm = Rhythm(pace)
         self._runs: set[asyncio.Event] = set()
         self._alone = False
@@ -181,6 +187,7 @@ class Peer:
             training=self._training,
             seed=int.from_bytes(identity.key_id[:7], "big") if self._seed is None else self._seed,
             kappa=self._kappa,
+            start=self._start,
         )
 
     async def __aexit__(

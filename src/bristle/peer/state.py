@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bristle.backbones.backbone import Backbone
+from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
 from bristle.learning.baselines import accuracy_on
-from bristle.learning.optimiser import TrainingSettings
+from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.overlay import Overlay
@@ -24,6 +24,7 @@ from bristle.peer.learner import Draws, Learner
 from bristle.peer.pace import Traffic
 from bristle.peer.record import Iteration, heard_of
 from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
+from bristle.peer.step import StepState
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule, learns_alone
@@ -54,6 +55,8 @@ class PeerState:
         What makes features of raw inputs.
     rule, training, seed, kappa
         As `Peer` takes them.
+    start : array [C, D], optional
+        The head to start from where the store holds none.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class PeerState:
         training: TrainingSettings,
         seed: int,
         kappa: int,
+        start: Floats | None = None,
     ) -> None:
         self.identity = identity
         self.group = group
@@ -82,12 +86,13 @@ class PeerState:
         self.decided = next((record for record in reversed(records) if record.heard), None)
         self.accuracy = next((one.accuracy for one in reversed(records) if one.accuracy is not None), None)
         saved = self.store.load()
+        begun = None if start is None else StepState.start(HeadState.start(start), rule)
         self.learner = Learner(
             samples=samples,
             rule=rule,
             draws=Draws(seed),
             training=training,
-            state=saved.state if saved else None,
+            state=saved.state if saved else begun,
             iteration=saved.iteration if saved else 0,
         )
         self.iteration = self.learner.iteration

@@ -13,6 +13,7 @@ from typing import Any
 from bristle import rules
 from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
+from bristle.report.users import check_users, user_tables
 from bristle.report.words import best_of, last_of, number, one_line
 
 Row = Mapping[str, Any]
@@ -177,6 +178,7 @@ def check_row(row: Row) -> None:
     found = row.get("settings") or {}
     if not isinstance(found, dict) or any(not isinstance(word, str) for pair in found.items() for word in pair):
         raise ValueError(f"settings must be an object of texts, and is {str(found)[:LONGEST]}")
+    check_users(row)
 
 
 def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]) -> Section:
@@ -197,7 +199,14 @@ def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]
         title=figure,
         text=text,
         panels=tuple(panels.values()),
-        tables=_details(settings, {setting: panel.title for setting, panel in panels.items()}),
+        tables=(
+            *_details(settings, {setting: panel.title for setting, panel in panels.items()}),
+            *user_tables(
+                (rule, panels[setting].title, [rows[_shared_iterations(run)[-1]] for rows in run.values()])
+                for setting, runs in settings.items()
+                for rule, run in sorted(runs.items(), key=_order)
+            ),
+        ),
         findings=(
             *(finding for panel in panels.values() for finding in _beaten(panel)),
             *(

@@ -79,7 +79,7 @@ class Adversary:
         self._count, self._attack = scenario.attackers, scenario.attack.pointed_at(scenario.rule)
         self._trainees = min(1, self._count) if self._attack.one_head else self._count
         self._hold = samples_of(population.attackers_hold, np.arange(self._trainees))
-        self.trained = HeadState.zeros((self._trainees, *head_shape), like=like)
+        self.trained = scenario.start((self._trainees, *head_shape), like=like)
         self._knowing = bool(self._count) and self._attack.knows != Knowledge.NOTHING
         differs = self._knowing or (self._attack.stochastic and self._attack.equivocates)
         self._per_victim = bool(self._count) and differs and not self._attack.broadcasts

@@ -112,22 +112,22 @@ def make_partition(section: PartitionSection) -> Partitioner | None:
     return partitions.create(section.name, **_frozen(options))
 
 
-def make_dataset(section: DataSection) -> Dataset:
-    """Return the dataset, cut down to as many training samples as wanted."""
-    dataset = load_dataset(section.dataset)
+def make_dataset(section: DataSection, given: Dataset | None = None) -> Dataset:
+    """Return the dataset, or the one given, cut down to as many training samples as wanted."""
+    dataset = load_dataset(section.dataset) if given is None else given
     wanted = section.train_samples
     if wanted is None:
         return dataset
     user = None if dataset.user is None else dataset.user[:wanted]
     return Dataset(
         dataset.x_train[:wanted], dataset.y_train[:wanted], dataset.x_test, dataset.y_test,
-        classes=dataset.classes, user=user, name=dataset.name,
+        classes=dataset.classes, user=user, name=dataset.name, test_user=dataset.test_user,
     )  # fmt: skip
 
 
-def make_backbone(section: DataSection) -> Backbone:
-    """Return the backbone: the bundled one, an ONNX file, an installed package's, or your own."""
-    return find_backbone(section.backbone)
+def make_backbone(section: DataSection, dataset: Dataset) -> Backbone:
+    """Return the backbone: the bundled one, an ONNX file, an installed package's, your own, or none for features."""
+    return find_backbone(section.backbone, like=dataset.x_train)
 
 
 def _frozen(value: Any) -> Any:

@@ -99,6 +99,7 @@ class WorldSection(ConfigSection):
     moments: Moments = Precision.moments
     shared: Shared = Precision.shared
     device: str | None = None
+    head: str | None = None
     evaluate_peers: int | None = Field(default=None, ge=1)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bristle.backbones import Backbone, Head, load_head
+from bristle.backbones.features import array_digest
+from bristle.data import Dataset
 from bristle.simulation.build import make_backbone, make_dataset, scenario_of
 from bristle.simulation.config import SimulationConfig, read, settings_of
 from bristle.simulation.large.device import on_device, torch_device
@@ -27,10 +30,12 @@ class Experiment:
     config: SimulationConfig
     scenario: Scenario
     data: FeatureData
+    told: Mapping[str, str] = field(default_factory=dict)
+    """What was given in place of the configuration's, by key."""
 
     def run(self, *, checkpoint: Path | None = None, resume: bool = False, watch: Watch = NOBODY) -> Results:
         """Run the world and return its rows, each with the configuration's settings."""
-        settings, on_row = settings_of(self.config), watch.row
+        settings, on_row = {**settings_of(self.config), **self.told}, watch.row
         if on_row is not None:
             watch = replace(watch, row=lambda row: on_row({**row, "settings": settings}))
         results = run(
@@ -52,6 +57,9 @@ def simulate(
     overrides: Iterable[str] = (),
     checkpoint: Path | None = None,
     resume: bool = False,
+    data: Dataset | None = None,
+    backbone: Backbone | None = None,
+    head: Head | None = None,
     watch: Watch = NOBODY,
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
@@ -65,13 +73,17 @@ def simulate(
         Settings that replace the configuration's: `["world.peers=20", "rule.name=krum"]`.
     checkpoint, resume
         Where to keep a checkpoint, and whether to continue from it, to the same bits.
+    data, backbone, head
+        Used in place of the configuration's `data.dataset`, `data.backbone` and `world.head`.
     watch : Watch
         Callbacks for rows, iterations and decisions as they come.
     progress
         Called with (done, all) while features are extracted for the first time.
     """
     watches = {"checkpoint": checkpoint is not None, "decisions": watch.decisions is not None}
-    experiment = prepare_experiment(config, overrides, progress=progress, **watches)
+    experiment = prepare_experiment(
+        config, overrides, data=data, backbone=backbone, head=head, progress=progress, **watches
+    )
     return experiment.run(checkpoint=checkpoint, resume=resume, watch=watch)
 
 
@@ -81,19 +93,36 @@ def prepare_experiment(
     *,
     checkpoint: bool = False,
     decisions: bool = False,
+    data: Dataset | None = None,
+    backbone: Backbone | None = None,
+    head: Head | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
     """Read a configuration and extract the features of its data.
 
     Mistakes, and worlds that do not fit into memory, are found first: extracting features takes time. `checkpoint` and
     `decisions` tell whether the run will keep a checkpoint or look at decisions, which large worlds cannot.
+    `data`, `backbone` and `head` are used in place of the configuration's.
     """
     checked = read(config, overrides)
     scenario_of(checked)  # raises before anything is loaded
     section, device = checked.data, checked.world.device
     where = None if device is None else torch_device(device)
-    dataset, backbone = make_dataset(section), make_backbone(section)
+    told: dict[str, str] = {}
+    if data is not None:
+        told["data.dataset"] = data.name
+    if backbone is not None:
+        told["data.backbone"] = f"{backbone.name} {backbone.digest[:8]}"
+    dataset = make_dataset(section, data)
+    backbone = backbone or make_backbone(section, dataset)
     scenario = scenario_of(checked, classes=len(dataset.classes))
+    if head is not None:
+        told["world.head"] = array_digest(head.weights)[:8]
+    elif checked.world.head is not None:
+        head = load_head(checked.world.head)
+    if head is not None:
+        scenario = replace(scenario, head=head.weights_for(backbone, dataset.classes, backbone.features))
+        scenario.check()
     samples = len(dataset.x_train) + len(dataset.x_test)
     sizes = {"classes": len(dataset.classes), "features": backbone.features, "samples": samples}
     if why_ordinary(scenario, tensors=where is not None, checkpoint=checkpoint, decisions=decisions) is None:
@@ -102,6 +131,6 @@ def prepare_experiment(
         if where is not None:
             check_ordinary_memory(scenario, device=where, **sizes)
         labels_only = FeatureData.labels_only(dataset.y_train, dataset.classes, user=dataset.user)
-        World(replace(scenario, user_shift=0.0), labels_only)
-    data = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
-    return Experiment(checked, scenario, data if device is None else on_device(data, device))
+        World(replace(scenario, user_shift=0.0, head=None), labels_only)
+    features = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
+    return Experiment(checked, scenario, features if device is None else on_device(features, device), told)

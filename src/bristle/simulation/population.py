@@ -24,7 +24,10 @@ from bristle.simulation.topology import Booleans, Integers
 
 @dataclass(frozen=True)
 class FeatureData:
-    """Features and labels for training [N, D], [N] and for testing, the names of the classes, and users where known."""
+    """Features and labels for training [N, D], [N] and for testing, the names of the classes, and users where known.
+
+    Ready features need no more than this: arrays in, no backbone.
+    """
 
     train: Array
     train_labels: Array
@@ -32,6 +35,7 @@ class FeatureData:
     test_labels: Array
     classes: tuple[str, ...]
     user: np.ndarray[Any, Any] | None = None
+    test_user: np.ndarray[Any, Any] | None = None
 
     @property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
@@ -66,6 +70,7 @@ def prepare(
         test_labels=np.asarray(dataset.y_test[:test_samples], dtype=np.int64),
         classes=dataset.classes,
         user=dataset.user,
+        test_user=None if dataset.test_user is None else dataset.test_user[:test_samples],
     )
 
 

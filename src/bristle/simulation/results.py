@@ -15,6 +15,7 @@ from bristle.rules.steps import Chain
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measurement import Measurement
 from bristle.simulation.population import class_counts
+from bristle.simulation.users import accuracy_per_user
 from bristle.simulation.world import World
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def row_of(world: World | LargeWorld, measured: Measurement, *, figure: str) -> 
     """Return a row: what the world is, and what was measured."""
     scenario = world.scenario
     classes, samples = _holdings(world)
+    users = accuracy_per_user(world) if isinstance(world, World) else None
     return {
         "figure": figure,
         "rule": rule_name(scenario.rule),
@@ -117,6 +119,7 @@ def row_of(world: World | LargeWorld, measured: Measurement, *, figure: str) -> 
         "accuracy_per_class": [
             float(value) if np.isfinite(value) else None for value in measured.class_accuracy.mean(axis=0)
         ],
+        **({} if users is None else {"accuracy_per_user": users}),
     }
 
 

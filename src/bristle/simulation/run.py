@@ -36,8 +36,8 @@ LOG = logging.getLogger("bristle.simulation")
 def fingerprint(world: World, *, every: int, figure: str) -> str:
     """Return the identity of a run: SHA-256 of its scenario, data, figure name and evaluation interval."""
     data = world.data
-    users = () if data.user is None else (data.user,)
-    digests = [array_digest(to_numpy(values)) for values in (*data.arrays, *users)]
+    more = (values for values in (data.user, data.test_user, world.scenario.head) if values is not None)
+    digests = [array_digest(to_numpy(values)) for values in (*data.arrays, *more)]
     return hashlib.sha256(repr((FORMAT, world.scenario, data.classes, digests, every, figure)).encode()).hexdigest()
 
 

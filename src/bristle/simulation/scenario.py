@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from bristle._core import Array, namespace
+from bristle._core.arrays import from_numpy
 from bristle._core.validation import check_count, check_share
 from bristle.attacks import Attack
 from bristle.attacks import create as create_attack
@@ -124,6 +127,8 @@ class Scenario:
         In which types peers are kept between iterations.
     sharing : Sharing
         What benign peers share of their heads: as they are, or cut and with noise.
+    head : array [C, D], optional
+        What all peers and attackers start from; zeros if left out. See `Head.weights_for`.
     """
 
     peers: int = 10
@@ -146,6 +151,17 @@ class Scenario:
     receivers_at_once: int | None = None
     precision: Precision = field(default_factory=Precision)
     sharing: Sharing = field(default_factory=Sharing)
+    # Kept out of `repr`, which checkpoints hash: NumPy leaves out most numbers of a long array.
+    head: np.ndarray[Any, np.dtype[np.float32]] | None = field(default=None, repr=False)
+
+    def start(self, shape: tuple[int, ...], *, like: Array) -> HeadState:
+        """Return the heads [..., C, D] of this shape before the first iteration, in the library of `like`."""
+        if self.head is None:
+            return HeadState.zeros(shape, like=like)
+        if self.head.shape != shape[-2:]:
+            raise ValueError(f"the head to start from is {list(self.head.shape)}, not {list(shape[-2:])} as here")
+        rows = np.broadcast_to(self.head, shape).astype(np.float32)
+        return HeadState.start(from_numpy(rows, like=like, dtype=like.dtype))
 
     def check(self) -> None:
         """Raise ValueError for settings that are impossible with any data."""
@@ -161,5 +177,10 @@ class Scenario:
         if not 0 <= self.user_shift < float("inf"):
             raise ValueError(f"user_shift must be 0 or a positive number, not {self.user_shift}")
         check_share("claiming", self.claiming)
+        if self.head is not None and self.rule.shares != "heads":
+            raise ValueError(
+                f"peers that exchange {self.rule.shares} train no head: leave out the head to start from, or choose a "
+                "rule that exchanges heads"
+            )
         if self.receivers_at_once is not None:
             check_count("receivers_at_once", self.receivers_at_once, least=1)

@@ -15,7 +15,6 @@ from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw, draw_normals
 from bristle.learning.baselines import accuracy_on
 from bristle.learning.metrics import Evaluation
-from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
 from bristle.peer.step import StepState, step
 from bristle.rules import Decision
@@ -85,7 +84,7 @@ class World:
         peers, classes = scenario.peers, len(data.classes)
         self.population = populate(scenario, data)
         self.head_shape = (classes, int(data.train.shape[1]))
-        begun = HeadState.zeros((peers, *self.head_shape), like=data.train)
+        begun = scenario.start((peers, *self.head_shape), like=data.train)
         self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         benign: Array | None = None

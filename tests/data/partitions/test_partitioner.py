@@ -17,6 +17,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dirichlet": {"alpha": 0.5},
     "classes": {"lists": LISTS},
     "natural": {},
+    "indices": {"lists": [range(200 * peer, 200 * (peer + 1)) for peer in range(5)]},
 }
 
 
@@ -74,7 +75,7 @@ def test_another_seed_gives_other_samples(name: str) -> None:
     assert len(rows) == 4
 
 
-@pytest.mark.parametrize("name", ["iid", "classes", "natural"])
+@pytest.mark.parametrize("name", ["iid", "classes", "natural", "indices"])
 def test_without_a_number_of_samples_all_are_shared_out(name: str) -> None:
     data = world(3)
     partition = partitions.create(name, **OPTIONS[name])(data, peers=5)

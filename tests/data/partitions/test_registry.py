@@ -4,7 +4,7 @@ from bristle.data import partitions
 
 
 def test_names() -> None:
-    assert partitions.names() == ("iid", "consecutive", "shards", "dirichlet", "classes", "natural")
+    assert partitions.names() == ("iid", "consecutive", "shards", "dirichlet", "classes", "natural", "indices")
 
 
 def test_options_reach_the_partition() -> None:

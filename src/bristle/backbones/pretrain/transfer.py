@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bristle.backbones.backbone import Backbone
+from bristle.backbones.base import Backbone
 from bristle.backbones.features import Cache, Watch, extract
 from bristle.data import Dataset
 from bristle.learning import HeadState, TrainingSettings, full_step

@@ -9,7 +9,8 @@ from typing import Any
 
 from bristle import attacks, rules
 from bristle.attacks import Knowledge
-from bristle.backbones.backbone import Backbone, bundled
+from bristle.backbones.backbone import bundled
+from bristle.backbones.base import Backbone
 from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
 from bristle.peer.learner import exchanging_heads

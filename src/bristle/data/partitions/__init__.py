@@ -12,13 +12,14 @@ from typing import Any
 from bristle._core.registry import Registry
 from bristle.data.partitions.allocation import Ragged
 from bristle.data.partitions.base import PaddedIndices, Partition, Partitioner
-from bristle.data.partitions.schemes import IID, Classes, Consecutive, Dirichlet, Natural, Shards
+from bristle.data.partitions.schemes import IID, Classes, Consecutive, Dirichlet, IndexLists, Natural, Shards
 
 __all__ = [
     "IID",
     "Classes",
     "Consecutive",
     "Dirichlet",
+    "IndexLists",
     "Natural",
     "PaddedIndices",
     "Partition",
@@ -36,6 +37,7 @@ _PARTITIONS: dict[str, type[Partitioner]] = {
     "dirichlet": Dirichlet,
     "classes": Classes,
     "natural": Natural,
+    "indices": IndexLists,
 }
 
 PARTITIONS: Registry[Partitioner] = Registry("partition", Partitioner, _PARTITIONS, "bristle.partitions")

@@ -1,7 +1,7 @@
 """Partitions by class, in shards, by Dirichlet mixtures and by natural users."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -242,7 +242,24 @@ def _round(parts: npt.NDArray[np.float64], total: int) -> Indices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Natural(Partitioner):
+class OwnSamples(Partitioner):
+    """Peers have certain samples, of which some are held out."""
+
+    def _owned(
+        self, source: SampleSource, owner: Indices, peer_of_owner: Indices, words: Callable[[int], str]
+    ) -> tuple[Pools, Cells]:
+        """Return what each peer gets of its owner's samples; those of owners without a peer (-1) are left out."""
+        classes = len(source.classes)
+        pair, pool, sizes = np.unique(owner * classes + source.labels, return_inverse=True, return_counts=True)
+        peer = peer_of_owner[pair // classes]
+        kept = np.flatnonzero(peer >= 0)
+        train, held = hold_out_of(sizes[kept], held_out=self.held_out, samples=self.samples)
+        pools = Pools(pool, len(pair), lambda at: f"{source.name}: {words(int(pair[at] // classes))}")
+        return pools, Cells(peer[kept], kept, train, held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Natural(OwnSamples):
     """Peer i has the samples of user i, in the order of their names; needs a dataset with a `user` column.
 
     With fewer peers than users the users are drawn. `samples` is the most training samples per class that a
@@ -262,14 +279,54 @@ class Natural(Partitioner):
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
         """Return how many samples each peer gets, from which pools."""
-        classes = len(source.classes)
         names, user = np.unique(np.asarray(source.user), return_inverse=True)
-        pair, pool, sizes = np.unique(user * classes + source.labels, return_inverse=True, return_counts=True)
         chosen = np.sort(rng.permutation(len(names))[:peers]) if peers < len(names) else np.arange(len(names))
         peer_of_user = np.full(len(names), -1)
         peer_of_user[chosen] = np.arange(peers)
-        peer = peer_of_user[pair // classes]
-        kept = np.flatnonzero(peer >= 0)
-        train, held = hold_out_of(sizes[kept], held_out=self.held_out, samples=self.samples)
-        pools = Pools(pool, len(pair), lambda at: f"{source.name}: user {names[pair[at] // classes]}")
-        return pools, Cells(peer[kept], kept, train, held)
+        return self._owned(source, user, peer_of_user, lambda owner: f"user {names[owner]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexLists(OwnSamples):
+    """Peer i has the training samples in `lists[i]`; samples in no list are left out.
+
+    `samples` is the most training samples per class that a peer keeps.
+
+    Parameters
+    ----------
+    lists
+        For every peer the positions of its samples in the training set, from 0. No sample is in two lists.
+    """
+
+    lists: Sequence[npt.ArrayLike]
+
+    def count_peers(self, source: SampleSource, peers: int | None) -> int:
+        """Return the number of lists."""
+        if peers is not None and peers != len(self.lists):
+            raise ValueError(f"peers={peers}, but there are {len(self.lists)} lists of indices: give one list per peer")
+        return len(self.lists)
+
+    def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
+        """Return how many samples each peer gets, from which pools."""
+        owner = np.full(len(source.labels), peers)
+        for peer, given in enumerate(self.lists):
+            index = np.asarray(given)
+            if index.ndim != 1 or index.dtype.kind not in "iu" or not len(index):
+                raise ValueError(f"lists[{peer}] is no list of indices: give every peer at least one, from 0")
+            if index.min() < 0 or index.max() >= len(owner):
+                wrong = int(index.min() if index.min() < 0 else index.max())
+                raise ValueError(
+                    f"lists[{peer}] has the index {wrong}: {source.name} has {len(owner):,} training samples, "
+                    f"give 0 to {len(owner) - 1}"
+                )
+            taken = index[owner[index] < peers]
+            if len(taken):
+                raise ValueError(
+                    f"lists[{peer}] has the index {taken[0]}, which is in lists[{owner[taken[0]]}]: "
+                    "give every sample to one peer"
+                )
+            if len(np.unique(index)) < len(index):
+                raise ValueError(f"lists[{peer}] has an index twice: give every sample once")
+            owner[index] = peer
+        peer_of_owner = np.append(np.arange(peers), -1)
+        return self._owned(source, owner, peer_of_owner, lambda owner: f"lists[{owner}]")

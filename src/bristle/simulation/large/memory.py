@@ -170,6 +170,8 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return "its rule must not heed claims"
     if not scenario.sharing.plain:
         return "its peers must share heads as they are"
+    if scenario.head is not None:
+        return "its peers must start from nothing"
     most = scenario.rule.max_candidates
     if most is not None and heard_by_each(scenario) > most:
         return f"its peers must not hear more others than their rule looks at, which is {most}"

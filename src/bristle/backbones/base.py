@@ -1,0 +1,90 @@
+"""What every backbone has in common: what it says of itself, and how stored samples are brought to its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+Features = npt.NDArray[np.float32]
+Shape = tuple[int | None, ...]
+"""Sizes of one sample; None where any size will do."""
+
+
+class Backbone(Protocol):
+    """A frozen function from samples to features."""
+
+    @property
+    def name(self) -> str:
+        """A name for people."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of what it computes: equal digests mean equal features."""
+
+    @property
+    def features(self) -> int:
+        """How many features a sample has."""
+
+    @property
+    def input_shape(self) -> Shape:
+        """Sizes of one sample as the backbone wants it."""
+
+    def __call__(self, x: Array, /) -> Features:
+        """Return the features `[n, features]` of the samples `x` `[n, ...]`."""
+
+
+def fitted(x: Array, shape: Shape, dtype: str, what: str) -> Array:
+    """Convert stored samples to the shape and type that a backbone takes."""
+    stored = np.asarray(x)
+    for samples in _layouts(stored):
+        sizes = samples.shape[1:]
+        if len(sizes) == len(shape) and all(w in (None, h) for w, h in zip(shape, sizes, strict=True)):
+            break
+    else:
+        wanted, found = [size or "any" for size in shape], list(stored.shape[1:])
+        raise ValueError(f"{what} takes samples of shape {wanted}, and got {found}: {_remedy(stored)}")
+    if stored.dtype.name == dtype:
+        return np.ascontiguousarray(samples)
+    if dtype == "uint8":
+        raise ValueError(f"{what} takes uint8 values (0 to 255), and got {stored.dtype.name}: convert the samples")
+    if stored.dtype == np.uint8:
+        scaled: Array = np.ascontiguousarray(samples, dtype) / np.asarray(255, dtype)
+        return scaled
+    if not np.issubdtype(stored.dtype, np.floating):
+        raise ValueError(f"{what} takes {dtype} or uint8 values, and got {stored.dtype.name}: convert the samples")
+    return np.ascontiguousarray(samples, dtype)
+
+
+def checked(result: Array, count: int, backbone: Backbone) -> Features:
+    """Return what a backbone made of `count` samples as `[count, features]`; raise if it is anything else."""
+    found = list(result.shape)
+    if result.ndim < 2 or result.shape[0] != count or np.prod(result.shape[1:]) != backbone.features:
+        raise ValueError(
+            f"backbone {backbone.name} made {found} of {count} samples: [{count}, {backbone.features}] was expected"
+        )
+    return np.ascontiguousarray(result.reshape(count, backbone.features), np.float32)
+
+
+def _remedy(stored: Array) -> str:
+    if stored.ndim > 2:
+        return "resize images, or take a backbone made for samples of this shape"
+    return f'samples that are features already need no backbone: "none", in Python NoBackbone({stored.shape[-1]})'
+
+
+def _layouts(x: Array) -> Iterator[Array]:
+    """Yield `x` as it is and with its channels where another convention has them."""
+    yield x
+    if x.ndim == 3:
+        yield x[:, np.newaxis]
+        yield x[..., np.newaxis]
+    if x.ndim == 4:
+        yield x.transpose(0, 3, 1, 2)
+        yield x.transpose(0, 2, 3, 1)
+        if x.shape[3] == 1:
+            yield x[..., 0]
+    if x.ndim > 1:
+        yield x.reshape(len(x), int(np.prod(x.shape[1:])))
