@@ -66,9 +66,9 @@ class CAF(Rule):
 def _largest_variance(xp: Any, gram: Array, weights: Array) -> tuple[Array, Array]:
     """Return the largest eigenvalue [B, 1] of the weighted covariance, and each head's squared part in it [B, n].
 
-    With X the heads about their weighted mean and C the weights, XᵀCX / Σc has the eigenvalues of √C XXᵀ √C / Σc; a unit
-    eigenvector u of that gives the direction Xᵀ√C u / √(λ Σc), and XXᵀ√C u / √(λ Σc) as the projections. Heads
-    without weight count as zero.
+    With X the heads about their weighted mean and C the weights, XᵀCX / Σc has the eigenvalues of √C XXᵀ √C / Σc; a
+    unit eigenvector u of that gives the direction Xᵀ√C u / √(λ Σc), and XXᵀ√C u / √(λ Σc) as the projections.
+    Heads without weight count as zero.
     """
     total = xp.sum(weights, axis=-1, keepdims=True)
     shares = weights / total
