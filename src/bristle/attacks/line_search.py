@@ -10,7 +10,7 @@ from typing import Self
 from bristle._core import Array, namespace, squared_norms
 from bristle._core.validation import check_count, check_positive
 from bristle.attacks.base import Attack, required
-from bristle.attacks.search import Oracle
+from bristle.attacks.search import TIE, Oracle
 from bristle.attacks.statistics import Honest
 from bristle.attacks.view import Knowledge, View, flatten
 from bristle.rules.base import Rule
@@ -80,7 +80,7 @@ class LineSearch(Attack):
         for _ in range(self.evaluations - 1):
             tried = best + step
             found = damage(tried)
-            better = found > most
+            better = found > most * (1 + TIE)  # What is better by rounding alone is no better.
             best, most = xp.where(better, tried, best), xp.where(better, found, most)
             expanding = expanding & better
             step = step * xp.where(expanding, xp.full_like(step, 2.0), xp.full_like(step, self.ratio))
@@ -94,7 +94,7 @@ class OptimalALittleIsEnough(LineSearch):
     Baruch, Baruch and Goldberg, NeurIPS 2019 (see `ALittleIsEnough`), with the factor optimised against the rule as
     by Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", AISTATS 2023, and in
     ByzFL. μ and σ are taken over all honest heads, the victim's among them. Knows everything: the victim's head, and
-    its rule, which is called `evaluations` times for each victim and exchange. All attackers send the same.
+    its rule, which is called `evaluations` times. O(M d) and these calls for each victim and exchange. All attackers send the same.
 
     Parameters
     ----------
@@ -119,8 +119,7 @@ class OptimalInnerProduct(LineSearch):
 
     Xie, Koyejo and Gupta, UAI 2019 (see `InnerProduct`), with the factor optimised against the rule as by Allouah et
     al., AISTATS 2023, and in ByzFL. μ is the mean of all honest heads, the victim's among them. Knows everything: the
-    victim's head, and its rule, which is called `evaluations` times for each victim and exchange. All attackers send
-    the same.
+    victim's head, and its rule. Costs `evaluations` decisions a victim and exchange. All attackers send the same.
 
     Parameters
     ----------
