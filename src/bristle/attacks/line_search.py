@@ -94,7 +94,7 @@ class OptimalALittleIsEnough(LineSearch):
     Baruch, Baruch and Goldberg, NeurIPS 2019 (see `ALittleIsEnough`), with the factor optimised against the rule as
     by Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", AISTATS 2023, and in
     ByzFL. μ and σ are taken over all honest heads, the victim's among them. Knows everything: the victim's head, and
-    its rule, which is called `evaluations` times. O(M d) and these calls for each victim and exchange. All attackers send the same.
+    its rule. Costs `evaluations` decisions a victim and exchange. All attackers send the same.
 
     Parameters
     ----------

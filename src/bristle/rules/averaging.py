@@ -36,6 +36,7 @@ class FedAvg(Rule):
     """
 
     measures = Measure.MEAN  # The mean is all that it takes.
+    symmetric = True
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""
@@ -87,6 +88,7 @@ class CGE(Rule):
     f: int = 4
 
     measures = Measure.DISTANCES  # Distances from the own head, from which norms follow.
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_count("f", self.f)

@@ -34,6 +34,7 @@ class CAF(Rule):
     f: int = 4
 
     measures = Measure.PRODUCTS  # Mean, covariance and projections come from the products.
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_count("f", self.f)

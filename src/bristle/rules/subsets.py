@@ -47,6 +47,7 @@ class MDA(Rule):
     f: int = 4
 
     measures = Measure.PRODUCTS  # Distances between all heads come from their products.
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
@@ -84,6 +85,7 @@ class SMEA(Rule):
     f: int = 2
 
     measures = Measure.PRODUCTS
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
