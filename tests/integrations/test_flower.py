@@ -169,9 +169,10 @@ def test_metrics_that_do_not_fit_are_left_out() -> None:
     strategy = RuleStrategy(rule=rules.FedAvg())
     _, metrics = one_round(strategy, answers)
     assert metrics["loss"] == pytest.approx(2.5)
-    grid = Grid({i: answers[i] for i in answers})
+    grid = Grid(answers)
     messages = strategy.configure_evaluate(1, record(model(0)), ConfigRecord(), grid)
     evaluated = strategy.aggregate_evaluate(1, grid.send_and_receive(messages))
+    assert evaluated is not None
     assert evaluated["loss"] == pytest.approx(2.5)
 
 
@@ -179,7 +180,11 @@ def test_bytes_that_lie_about_themselves_are_refused() -> None:
     honest = model(3)
 
     def lying(data: bytes, dtype: str = "float32", shape: tuple[int, ...] = (3,)) -> RecordDict:
-        return content(ArrayRecord({"fc.weight": Array(honest["fc.weight"]), "fc.bias": Array(dtype, shape, "numpy.ndarray", data)}))
+        return content(
+            ArrayRecord(
+                {"fc.weight": Array(honest["fc.weight"]), "fc.bias": Array(dtype, shape, "numpy.ndarray", data)}
+            )
+        )
 
     whole = Array(honest["fc.bias"]).data
     huge = whole.replace(b"(3,)", b"(9999999999,)")
@@ -195,7 +200,8 @@ def test_bytes_that_lie_about_themselves_are_refused() -> None:
 
 def test_whole_numbers_and_types_come_back() -> None:
     models = [
-        {"w": np.full(2, i, np.float64), "steps": np.array([i], np.int64), "half": np.ones(3, np.float16)} for i in (1, 2, 4)
+        {"w": np.full(2, i, np.float64), "steps": np.array([i], np.int64), "half": np.ones(3, np.float16)}
+        for i in (1, 2, 4)
     ]
     strategy = RuleStrategy(rule=rules.Median())
     arrays, _ = one_round(strategy, {i: content(one) for i, one in enumerate(models, 1)}, start=models[0])
@@ -214,7 +220,7 @@ def test_a_whole_run_through_flowers_own_loop() -> None:
         return content({name: -10 * value for name, value in target.items()}, loss=0.0)
 
     strategy = RuleStrategy(rule=rules.TrimmedMean(f=2))
-    grid = Grid({**{i: client for i in range(1, 6)}, 6: liar, 7: liar})
+    grid = Grid({**dict.fromkeys(range(1, 6), client), 6: liar, 7: liar})
     result = strategy.start(grid, record(model(0)), num_rounds=12)
     np.testing.assert_allclose(flat(result.arrays), vectors([target])[0], atol=2e-3)
     assert sorted(strategy.fates) == list(range(1, 13))

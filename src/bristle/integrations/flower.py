@@ -56,11 +56,11 @@ class Fate:
 class RuleStrategy(FedAvg):  # type: ignore[misc]
     """Flower's `FedAvg` with a rule of Bristle for the aggregation.
 
-    Rules that count all heads alike (`Rule.symmetric`: Krum, medians, MDA, ...) aggregate the clients' models alone. For
-    the others, such as `bristle`, `balance` or `mozi`, the server takes the place of a peer: with the current global
-    model or, with `train`, with what it makes of it on its own samples; then it takes part with every rule.
-    A rule weighs models by what they are, never by the number of examples that clients state. Replies that do not fit are
-    left out with a reason, and stop nothing.
+    Rules that count all heads alike (`Rule.symmetric`: Krum, medians, MDA, ...) aggregate the clients' models alone.
+    For the others, such as `bristle`, `balance` or `mozi`, the server takes the place of a peer: with the current
+    global model or, with `train`, with what it makes of it on its own samples; then it takes part with every rule.
+    A rule weighs models by what they are, never by the number of examples that clients state. Replies that do not fit
+    are left out with a reason, and stop nothing.
 
     Parameters
     ----------
@@ -69,7 +69,8 @@ class RuleStrategy(FedAvg):  # type: ignore[misc]
     evaluation : Evaluation, optional
         The server's held-out samples, for rules that test: features [T, D] as the head gets them, and labels [T].
     head : tuple of str
-        For rules that test: the names of the weights [C, D], and of the bias [C] if there is one. Clients send nothing else.
+        For rules that test: the names of the weights [C, D], and of the bias [C] if there is one. Clients send nothing
+        else.
     train : callable, optional
         `train(round, arrays) -> arrays` trains the global model, an `ArrayRecord`, on the server's own samples.
     seed : int
@@ -202,7 +203,7 @@ class RuleStrategy(FedAvg):  # type: ignore[misc]
         if first:
             share = max(0.0, 1 - float(shares.sum()))
             share = share if share > 1e-6 else 0.0
-            words = f"{Reason.KEPT.words}: {share:.1%} of the model" if share else _left_out(decision)
+            words = _words(share) if share else _left_out(decision)
             fates[nodes[places[0]]] = Fate(share, words)
         self._state = decision.state
         arrays = layout.from_head(np.asarray(decision.head))
@@ -231,11 +232,10 @@ class _Stated:
     @property
     def dtype(self) -> np.dtype[Any]:
         try:
-            return np.dtype(self.array.dtype)
+            kind: np.dtype[Any] = np.dtype(self.array.dtype)
         except TypeError:
-            raise ValueError(
-                f"an array of type {self.array.dtype} cannot be aggregated; send it as float32"
-            ) from None
+            raise ValueError(f"an array of type {self.array.dtype} cannot be aggregated; send it as float32") from None
+        return kind
 
 
 def _head_of(content: RecordDict, key: str, layout: Layout) -> Any:
@@ -277,13 +277,17 @@ def _fate(decision: Decision, place: int, shares: Any) -> Fate:
     if reason not in (Reason.KEPT, Reason.CLIPPED):
         return Fate(0.0, reason.words)
     share = float(shares[place])
-    return Fate(share, f"{reason.words}: {share:.1%} of the model")
+    return Fate(share, _words(share, reason))
+
+
+def _words(share: float, reason: Reason = Reason.KEPT) -> str:
+    return f"{reason.words}: {share:.1%} of the model"
 
 
 def _left_out(decision: Decision) -> str:
-    """Return the words for the client in the own place: those with which the rule left out others."""
+    """Return the words for the client in the own place: those with which the rule left out others, if any."""
     codes = [Reason(int(code)) for code in decision.reasons]
-    return next((reason for reason in codes if reason not in (Reason.KEPT, Reason.CLIPPED)), Reason.NOT_CHOSEN).words
+    return next((code.words for code in codes if code not in (Reason.KEPT, Reason.CLIPPED)), _words(0.0))
 
 
 def _form(content: RecordDict, weight: str) -> tuple[Any, ...] | None:

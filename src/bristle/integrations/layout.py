@@ -122,4 +122,4 @@ def check_rule_fits(rule: Rule, *, head: Sequence[str], evaluation: Evaluation |
         )
     last = rule.rule if isinstance(rule, Chain) else rule
     if isinstance(last, FLTrust) and not own_update:
-        raise ValueError("FLTrust compares updates with the own one: pass train=, which trains the model on own samples")
+        raise ValueError("FLTrust compares updates with the own one: pass train=, which trains on own samples")
