@@ -153,7 +153,7 @@ def _aggregators() -> Any:
     try:
         return import_module("byzfl.aggregators.aggregators")
     except ImportError as error:
-        raise ImportError(f"ByzFL is needed for this: pip install byzfl ({error})") from error
+        raise type(error)(f"ByzFL is needed for this: pip install byzfl ({error})", name=error.name) from None
 
 
 def _stacked(given: Array | Sequence[Array]) -> Array:

@@ -26,9 +26,9 @@ try:
     from flwr.serverapp import Grid
     from flwr.serverapp.strategy import FedAvg, Result
 except ImportError as error:
-    raise ImportError(
-        f"bristle.integrations.flower needs Flower 1.22 or newer: pip install 'flwr>=1.22' ({error})"
-    ) from error
+    raise type(error)(
+        f"bristle.integrations.flower needs Flower 1.22 or newer: pip install 'flwr>=1.22' ({error})", name=error.name
+    ) from None
 
 from bristle.integrations.layout import Layout, check_rule_fits
 from bristle.learning.metrics import Evaluation

@@ -19,7 +19,7 @@ try:
     from p2pfl.learning.aggregators.aggregator import Aggregator, NoModelsToAggregateError
     from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
 except ImportError as error:
-    raise ImportError(f"bristle.integrations.p2pfl needs p2pfl: pip install p2pfl ({error})") from error
+    raise type(error)(f"bristle.integrations.p2pfl needs p2pfl: pip install p2pfl ({error})", name=error.name) from None
 
 from bristle.integrations.layout import Layout, check_rule_fits
 from bristle.learning.metrics import Evaluation
