@@ -12,6 +12,7 @@ Needs Flower with its message-based strategies (1.22 or newer, `pip install flwr
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -212,9 +213,9 @@ class RuleStrategy(FedAvg):  # type: ignore[misc]
     def _metrics(
         self, contents: list[RecordDict], aggregate: Callable[[list[RecordDict], str], MetricRecord]
     ) -> MetricRecord | None:
-        """Aggregate what clients measured, those left out whose numbers are not like the first one's, or not finite."""
+        """Aggregate what clients measured; without those whose numbers are not like most others', or not finite."""
         forms = [_form(content, self.weighted_by_key) for content in contents]
-        form = next((form for form in forms if form is not None), None)
+        form = next((form for form, _ in Counter(filter(None, forms)).most_common(1)), None)
         kept = [content for content, own in zip(contents, forms, strict=True) if own is not None and own == form]
         return aggregate(kept, self.weighted_by_key) if kept else None
 
