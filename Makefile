@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(VENV)/tools/bin/uv pip compile pyproject.toml packaging/build.in --universal --generate-hashes --no-header \
 	--no-annotate --quiet
 
-.PHONY: help demo test lint types imports licences unit coverage mutants peers field audit fuzz lock docs docs-pictures pictures format bench clean
+.PHONY: help demo test lint types imports licences unit coverage mutants peers field integrations audit fuzz lock docs docs-pictures pictures format bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -94,6 +94,27 @@ $(VENV)/.field: benchmarks/flower.txt benchmarks/p2pfl.txt $(VENV)/.dev
 	done
 	@touch $@
 
+integrations: $(VENV)/.integrations peers  ## run the adapters' tests against Flower, ByzFL and p2pfl
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/integrations/test_byzfl.py
+	@for name in flower p2pfl; do \
+		if [ -d .integrations/$$name ]; then \
+			PATH="$$PWD/.integrations/$$name/bin:$$PATH" PYTHONPATH=src OMP_NUM_THREADS=1 \
+				.integrations/$$name/bin/python -m pytest --noconftest -rs tests/integrations/test_$$name*.py || exit 1; \
+		fi; \
+	done
+
+# Each library in an environment of its own, since their pins exclude each other and ours.
+$(VENV)/.integrations: benchmarks/flower.txt benchmarks/p2pfl.txt tests/integrations/flower.txt tests/integrations/p2pfl.txt $(VENV)/.dev
+	@rm -rf .integrations
+	@for name in flower p2pfl; do \
+		echo "Installing $$name in .integrations/$$name to test with (a minute) ..."; \
+		pip=".integrations/$$name/bin/python -m pip install --quiet --disable-pip-version-check --no-deps"; \
+		$(BIN)/python -m venv .integrations/$$name && \
+		$$pip --requirement benchmarks/$$name.txt && $$pip --requirement tests/integrations/$$name.txt || \
+		{ echo "$$name could not be installed and is left out" >&2; rm -rf .integrations/$$name; }; \
+	done
+	@touch $@
+
 bench: peers field  ## compare with other libraries, in ten minutes; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/suite.py --page docs/benchmarks.md
 
@@ -116,4 +137,4 @@ format: $(VENV)/.dev  ## format the sources
 	$(BIN)/ruff format .
 
 clean:  ## remove everything that the other targets made
-	rm -rf $(VENV) .peers .field .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site
+	rm -rf $(VENV) .peers .field .integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist site

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from bristle import rules
 from bristle.rules import Rule, Step
+from bristle.rules.subsets import MOST_SUBSETS
 
 Vectors = np.ndarray[Any, Any]
 Aggregator = Callable[[Any], Any]
@@ -45,6 +47,10 @@ class Comparison:
     shift: Callable[[Vectors], Any] = lambda vectors: np.zeros_like(vectors[0])
     differs: str = ""
 
+    def differs_from(self, library: str) -> bool:
+        """Tell whether the difference is one to `ByzFL` or `ByzPy`: it is one to both unless it names the other."""
+        return bool(self.differs) and not self.differs.startswith({"ByzFL": "ByzPy", "ByzPy": "ByzFL"}[library])
+
 
 def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Comparison]:
     """Return every rule that ByzFL 0.0.11 or ByzPy 0.1.4 has as well, set up for `count` vectors of `size` numbers."""
@@ -58,6 +64,7 @@ def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Compar
         medoid = int(np.argmin(distances.sum(axis=1)))
         return vectors[np.argsort(distances[medoid])[: -(-len(vectors) // 2)]].mean(axis=0)
 
+    few = comb(count, f) <= MOST_SUBSETS  # Theirs try all subsets.
     neighbours = "sums n-f-1 neighbours, the publication n-f-2"
     return [
         Comparison("fedavg", rules.FedAvg(), fl.Average()),
@@ -117,6 +124,21 @@ def comparisons(count: int, f: int, tau: float, *, size: int = 0) -> list[Compar
             "clipping (ARC)", rules.Clipping(f=f), _about_own(fl.ARC(f=f)),
             _about_own(py.arc.ARC(f=f).pre_aggregate),
         ),
+        Comparison("cge", rules.CGE(f=f), None, py.cge.ComparativeGradientElimination(f=f).aggregate),
+        Comparison(
+            "caf", rules.CAF(f=f), fl.CAF(f=f), py.caf.CAF(f=f).aggregate,
+            differs="theirs takes one or three steps of the power method from a random vector",
+        ),
+        *([
+            Comparison(
+                "mda", rules.MDA(f=f), fl.MDA(f=f),
+                py.mda.MinimumDiameterAveraging(f=f).aggregate,
+            ),
+            Comparison(
+                "smea", rules.SMEA(f=f), fl.SMEA(f=f), py.smea.SMEA(f=f).aggregate,
+                differs="ByzFL takes one step of the power method from a random vector",
+            ),
+        ] if few else []),
     ]  # fmt: skip
 
 
@@ -165,9 +187,18 @@ def load() -> tuple[Any, Any]:
             ("aggregators.geometric_wise", "geometric_median"),
             ("aggregators.geometric_wise", "monna"),
             ("aggregators.norm_wise", "center_clipping"),
+            ("aggregators.norm_wise", "caf"),
             ("pre_aggregators", "nnm"),
             ("pre_aggregators", "clipping"),
             ("pre_aggregators", "arc"),
+        )
+    }
+    modules |= {
+        short: import_module(f"byzpy.aggregators.{name}")
+        for short, name in (
+            ("cge", "norm_wise.comparative_gradient_elimination"),
+            ("mda", "geometric_wise.minimum_diameter_average"),
+            ("smea", "geometric_wise.smea"),
         )
     }
     return import_module("byzfl.aggregators"), types.SimpleNamespace(**modules)

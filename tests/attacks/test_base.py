@@ -15,7 +15,7 @@ KNOWS = {
         *("krum", "krum-along", "trimmed-mean", "trimmed-mean-along", "dissensus", "foreign-trojan"),
         *("excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate"),
         *("home-bias", "edge", "common-shift", "familiar-volume", "slow-drift", "near-copies", "backdoor"),
-        "adaptive",
+        *("adaptive", "optimal-alie", "optimal-inner-product"),
     ],
 }
 

@@ -16,6 +16,7 @@ NAMES = [
     *("home-bias", "edge", "common-shift", "familiar-volume", "slow-drift", "near-copies", "backdoor"),
     *("statement-edge", "bridge", "partisans", "false-counts", "poisoned-scatter", "permuted-labels", "laid-on"),
     *("foreign-only", "sole-owner", "garbage", "adaptive"),
+    *("optimal-alie", "optimal-inner-product"),
 ]
 
 

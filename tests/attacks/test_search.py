@@ -10,7 +10,7 @@ import pytest
 
 from bristle import attacks, rules
 from bristle.attacks import Adaptive, Sybil, View
-from bristle.attacks.search import _Oracle
+from bristle.attacks.search import Oracle
 from bristle.rules.evidence import Evidence
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.testing import check_attack
@@ -45,7 +45,7 @@ def test_it_conforms_with_a_rule_to_ask(rule: str) -> None:
 
 def test_a_larger_budget_finds_at_least_as_much(make_view: Callable[..., View]) -> None:
     view = make_view(batch=(2,))
-    oracle = _Oracle(None, view)
+    oracle = Oracle(None, view)
     losses = [oracle.loss(Adaptive(budget=budget)(view)[:, 0]) for budget in (1, 6, 24)]
     assert (losses[0] <= losses[1] + 1e-9).all()
     assert (losses[1] <= losses[2] + 1e-9).all()

@@ -26,6 +26,7 @@ from bristle.attacks.lies import (
     SoleOwner,
     StatementEdge,
 )
+from bristle.attacks.line_search import OptimalALittleIsEnough, OptimalInnerProduct
 from bristle.attacks.search import Adaptive
 from bristle.attacks.statements import Liars, Scene, StatementAttack
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
@@ -69,6 +70,8 @@ __all__ = [
     "NearCopies",
     "NoAttack",
     "NonFinite",
+    "OptimalALittleIsEnough",
+    "OptimalInnerProduct",
     "Outnumber",
     "Partisans",
     "PermutedLabels",
@@ -100,6 +103,8 @@ _ATTACKS: dict[str, type[Attack]] = {
     "sign-flip": SignFlip,
     "inner-product": InnerProduct,
     "alie": ALittleIsEnough,
+    "optimal-inner-product": OptimalInnerProduct,
+    "optimal-alie": OptimalALittleIsEnough,
     "min-max": MinMax,
     "min-sum": MinSum,
     "mimic": Mimic,

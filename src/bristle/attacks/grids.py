@@ -17,6 +17,8 @@ GRIDS: dict[str, list[Options]] = {
     "sign-flip": [{}],
     "inner-product": [{"epsilon": value} for value in (0.1, 1.0, 10.0)],
     "alie": [{}, *({"z": value} for value in (0.5, 1.0, 2.0))],
+    "optimal-inner-product": [{}],
+    "optimal-alie": [{}],
     "min-max": [{"perturbation": kind} for kind in ("std", "sign", "unit")],
     "min-sum": [{"perturbation": kind} for kind in ("std", "sign", "unit")],
     "mimic": [{"target": place} for place in (0, 4, 8)],

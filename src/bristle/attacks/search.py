@@ -88,7 +88,7 @@ class Adaptive(StatementAttack):
             return own
         ground = HeadsGround.of(view, self)
         pushes = _pushes(xp, ground)
-        oracle = _Oracle(self.rule, view)
+        oracle = Oracle(self.rule, view)
         best = ground.mean
         place = xp.zeros((own.shape[0], len(pushes)), dtype=own.dtype, device=own.device)
         most = xp.zeros((own.shape[0],), dtype=own.dtype, device=own.device)
@@ -136,7 +136,7 @@ class Adaptive(StatementAttack):
         return [*known, *[None] * (self.budget - len(known))]
 
 
-class _Oracle:
+class Oracle:
     """What a rule would make of a head, for a block of victims."""
 
     def __init__(self, rule: Rule | None, view: View) -> None:
@@ -160,13 +160,14 @@ class _Oracle:
     def loss(self, head: Array) -> Array:
         """Return the victims' loss [B], had they received this head [B, C, D] from all attackers."""
         xp = self.xp
-        logits = self.features @ xp.matrix_transpose(self._after(head))
+        logits = self.features @ xp.matrix_transpose(self.after(head))
         raised = logits - xp.max(logits, axis=-1, keepdims=True)
         total = xp.log(xp.sum(xp.exp(raised), axis=-1))
         truth = xp.sum(xp.where(self.belongs, raised, xp.zeros_like(raised)), axis=-1)
         return xp.mean(total - truth, axis=-1)
 
-    def _after(self, head: Array) -> Array:
+    def after(self, head: Array) -> Array:
+        """Return what the victims [B, C, D] would make of this head [B, C, D], had all attackers sent it."""
         xp, view = self.xp, self.view
         victim, inbox, mask, own = view.victim, view.inbox, view.inbox_mask, view.own
         assert victim is not None

@@ -53,6 +53,10 @@ RULES = {
     "self-centered-clipping": _rule(14, "#334155", "#c3cedb", "H"),
     "nearest-neighbour-averaging": _rule(15, "#4c51bf", "#a5a9ff", "8"),
     "balance": _rule(16, "#9c5a1a", "#e5a566", "x"),
+    "mda": _rule(17, "#1f6f3d", "#6fce92", "1"),
+    "smea": _rule(18, "#7a1fa2", "#d59cf0", "2"),
+    "caf": _rule(19, "#00677f", "#66c8de", "3"),
+    "cge": _rule(20, "#a03060", "#f09abb", "4"),
 }
 SAME_RULE = {"bridge": "trimmed-mean"}
 REFERENCES = {

@@ -5,7 +5,7 @@ Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, 
 
 from bristle._core import Array, namespace
 from bristle._core.registry import Registry
-from bristle.rules.averaging import Balance, FedAvg, Local, NearestNeighbourAveraging
+from bristle.rules.averaging import CGE, Balance, FedAvg, Local, NearestNeighbourAveraging
 from bristle.rules.base import Rule, Verdict, combination, kept_or, stay
 from bristle.rules.bristle import Bristle, Integrator, Prioritiser
 from bristle.rules.bristle_plus import BristlePlus, PlusIntegrator
@@ -17,10 +17,16 @@ from bristle.rules.evidence import Evidence, EvidenceDecision, Statement
 from bristle.rules.geometric import CenteredClipping, GeometricMedian, SelfCenteredClipping
 from bristle.rules.inbox import Inbox
 from bristle.rules.krum import Bulyan, Krum, MultiKrum
+from bristle.rules.spectral import CAF
 from bristle.rules.steps import Bucketing, Clipping, NearestNeighbourMixing, Step, chain
+from bristle.rules.subsets import MDA, SMEA
 from bristle.rules.tested import FLTrust, Mozi, learns_alone
 
 __all__ = [
+    "CAF",
+    "CGE",
+    "MDA",
+    "SMEA",
     "Array",
     "Balance",
     "Bristle",
@@ -84,6 +90,10 @@ _RULES: dict[str, type[Rule]] = {
     "centered-clipping": CenteredClipping,
     "self-centered-clipping": SelfCenteredClipping,
     "nearest-neighbour-averaging": NearestNeighbourAveraging,
+    "mda": MDA,
+    "smea": SMEA,
+    "caf": CAF,
+    "cge": CGE,
     "balance": Balance,
     "mozi": Mozi,
     "fltrust": FLTrust,

@@ -1,11 +1,11 @@
-"""Averages: of everybody, of nobody, and of those nearest to the own head."""
+"""Averages: of everybody, of nobody, of those nearest to the own head, and of those with the smallest updates."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from bristle._core import Array, argsort
+from bristle._core import Array, argsort, squared_norms
 from bristle._core.validation import check_count, check_positive, check_share
 from bristle.rules.base import Rule, Verdict, combination, kept_or, mean_with_own, same_reason, stay
 from bristle.rules.call import Task
@@ -36,6 +36,7 @@ class FedAvg(Rule):
     """
 
     measures = Measure.MEAN  # The mean is all that it takes.
+    symmetric = True
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average all heads."""
@@ -72,6 +73,38 @@ class NearestNeighbourAveraging(Rule):
         models = xp.astype(near, own.dtype) / keep
         first = xp.full((own.shape[0], 1), 1 / keep, dtype=own.dtype, device=own.device)
         return combination(inbox, xp.concat([first, models], axis=1), kept_or(xp, near, Reason.TOO_FAR))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CGE(Rule):
+    r"""x' = mean of the n - f heads with the smallest updates ‖x_j - x_prev‖ (comparative gradient elimination).
+
+    Gupta, Liu and Vaidya, "Byzantine Fault-Tolerant Distributed Machine Learning using D-SGD and Norm-Based Comparative
+    Gradient Elimination (CGE)", DSN-W 2021. Where gradients are aggregated the norm is theirs; a head's update is
+    measured from `context.previous`, the own head before its latest training (without it, from zero).
+    Assumes at most f attackers, who push hard; needs n > f, else the own head stays. No data. O(n d).
+    """
+
+    f: int = 4
+
+    measures = Measure.DISTANCES  # Distances from the own head, from which norms follow.
+    symmetric = True
+
+    def __post_init__(self) -> None:
+        check_count("f", self.f)
+
+    def decide(self, inbox: Inbox, task: Task) -> Verdict:
+        """Average those with the smallest norms."""
+        keep = inbox.received + 1 - self.f
+        if keep < 1:
+            return stay(inbox, Reason.TOO_FEW_MODELS)
+        xp, own = inbox.xp, inbox.own
+        update = own if task.previous is None else own - task.previous
+        square = squared_norms(xp, update)[:, None]
+        norms = xp.concat([square, inbox.distances() + 2 * inbox.project(update) + square], axis=1)
+        small = argsort(xp, argsort(xp, norms)) < keep
+        weights = xp.astype(small, own.dtype) / keep
+        return combination(inbox, weights, kept_or(xp, small[:, 1:], Reason.LARGE_UPDATE))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,6 +57,14 @@ class Rule(ABC):
         return False
 
     @property
+    def symmetric(self) -> bool:
+        """Whether the own head counts like any other; only among equally good ones the nearest to it may win.
+
+        Servers, which have no head of their own, then aggregate those of clients alone.
+        """
+        return False
+
+    @property
     def uses_claims(self) -> bool:
         """Whether the rule uses claims: the classes that a sender says it trains and tests itself."""
         return False

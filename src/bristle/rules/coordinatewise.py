@@ -38,6 +38,7 @@ class CoordinateWise(Rule):
     """A rule given by the window of sorted values that it averages."""
 
     measures = Measure.NORMS  # Sorting asks for no distances.
+    symmetric = True
 
     @abstractmethod
     def window(self, count: int) -> Window:

@@ -40,6 +40,7 @@ class Reason(IntEnum):
     DISSENTS = 22
     DISPUTED = 23
     SILENT = 24
+    LARGE_UPDATE = 25
 
     @property
     def words(self) -> str:
@@ -73,6 +74,7 @@ _WORDS = {
     Reason.DISSENTS: "left out: most owners of the class put it elsewhere",
     Reason.DISPUTED: "not used: owners of the class disagree, and I cannot test it",
     Reason.SILENT: "says nothing about the class",
+    Reason.LARGE_UPDATE: "rejected: its update is among the largest",
 }
 
 

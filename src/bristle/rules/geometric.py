@@ -38,6 +38,7 @@ class GeometricMedian(Rule):
     iterations: int = 8
 
     measures = Measure.PRODUCTS  # Distances from any mixture come from the products.
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_positive("nu", self.nu, least=1e-12)

@@ -26,6 +26,11 @@ class ByNeighbours(Rule):
 
     measures = Measure.PRODUCTS  # Distances between all heads come from their products.
 
+    @property
+    def symmetric(self) -> bool:
+        """Yes: scores count every head alike."""
+        return True
+
     def __post_init__(self) -> None:
         check_count("f", self.f)
 
@@ -47,6 +52,11 @@ class Krum(ByNeighbours):
     """
 
     with_own: bool = False
+
+    @property
+    def symmetric(self) -> bool:
+        """Unless the own head has half of the answer."""
+        return not self.with_own
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Choose the head with the lowest score."""

@@ -28,6 +28,11 @@ class Step(ABC):
         return False
 
     @property
+    def symmetric(self) -> bool:
+        """Whether the own head counts like any other, as for rules."""
+        return False
+
+    @property
     def measures(self) -> Measure:
         """What the step measures of the models, as for rules."""
         return Measure.NORMS
@@ -69,6 +74,7 @@ class NearestNeighbourMixing(Step):
     f: int = 4
 
     measures = Measure.PRODUCTS  # Distances between all heads come from their products.
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_count("f", self.f)
@@ -95,6 +101,7 @@ class Bucketing(Step):
     s: int = 2
 
     stochastic = True  # Bucketing draws a permutation.
+    symmetric = True
 
     def __post_init__(self) -> None:
         check_count("s", self.s, least=1)
@@ -205,6 +212,11 @@ class Chain(Rule):
     def stochastic(self) -> bool:
         """Whether the rule or a step draws random numbers."""
         return self.rule.stochastic or any(step.stochastic for step in self.steps)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the rule and all steps are."""
+        return self.rule.symmetric and all(step.symmetric for step in self.steps)
 
     @property
     def measures(self) -> Measure:

@@ -1,0 +1,1 @@
+"""A Flower project whose strategy is a rule of Bristle."""
