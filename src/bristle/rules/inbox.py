@@ -89,13 +89,6 @@ class Inbox(ABC):
         """
         return None
 
-    def row_products(self) -> Array:
-        """Inner products [B, C, n, n] of the rows of each class, about each row's own mean."""
-        xp = self.xp
-        heads = self._rows(xp.stack(self.rows(0, self.own.shape[1]), axis=1))
-        by_class = xp.permute_dims(heads - xp.mean(heads, axis=-1, keepdims=True), (0, 2, 1, 3))
-        return by_class @ xp.matrix_transpose(by_class)
-
     def mixed(self, matrix: Array) -> Inbox:
         """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
         return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)
@@ -212,13 +205,6 @@ class ArrayInbox(Inbox):
         by_class = xp.permute_dims(weights[:, 1:, :], (0, 2, 1))[:, :, None, :]
         models = xp.permute_dims(self._rows(self.models), (0, 2, 1, 3))
         return xp.reshape(own + (by_class @ models)[:, :, 0, :], (batch, width))
-
-    def row_products(self) -> Array:
-        """Inner products of the rows of each class: all classes at once."""
-        xp = self.xp
-        rows = self._rows(xp.concat([self.own[:, None, :], self.models], axis=1))
-        rows = xp.permute_dims(rows - xp.mean(rows, axis=-1, keepdims=True), (0, 2, 1, 3))
-        return rows @ xp.matrix_transpose(rows)
 
     def mixtures(self, matrix: Array) -> Array:
         """Write mixtures of the heads out."""

@@ -88,10 +88,6 @@ class SparseInbox(Inbox):
         """Return some coordinates of the own head, and of all others."""
         return self.gathered.stacks(start, stop)
 
-    def row_products(self) -> Array:
-        """Return the inner products of the rows of each class."""
-        return self.gathered.row_products()
-
     def pick(self, position: Array) -> Array:
         """Return one head for each receiver."""
         return self.gathered.pick(position)
