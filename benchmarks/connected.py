@@ -32,7 +32,7 @@ BETA = 30
 SLOW = 300.0
 """Milliseconds of an iteration from which on a rule is measured once, apart from the others and with more peers."""
 # Each is drawn in a colour of its own; all others stay in the background.
-SHOWN = {"bristle": "#c1121f", "bristle-plus": "#f77f00", "fedavg": "#003049", "median": "#2a9d8f", "krum": "#6a4c93"}
+SHOWN = {"bristle": "#c1121f", "fedavg": "#003049", "median": "#2a9d8f", "krum": "#6a4c93"}
 Row = dict[str, Any]
 
 
@@ -163,7 +163,7 @@ def _label(axes: Any, ends: list[tuple[float, int, str, str]]) -> None:
     for place, (took, count, name, colour) in zip(np.exp(places), ends, strict=True):
         axes.annotate(name, (count, took), xytext=(1.35 * count, place), va="center", fontsize=8.5,
                       color=colour if name in SHOWN else "0.35",
-                      fontweight="bold" if name in ("bristle", "bristle-plus") else "normal",
+                      fontweight="bold" if name == "bristle" else "normal",
                       arrowprops={"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "relpos": (0, 0.5),
                                   "shrinkA": 1, "shrinkB": 3})  # fmt: skip
 

@@ -196,7 +196,7 @@ def measure(*, quick: bool, counted: bool, tell: Callable[[str], None] = lambda 
         with tempfile.TemporaryDirectory() as folder:
             task = Path(folder) / "task.npz"
             write_task(size, task)
-            mine = [("Bristle, bristle-plus", "bristle-plus"), ("Bristle, fedavg", "fedavg")]
+            mine = [("Bristle, bristle", "bristle"), ("Bristle, fedavg", "fedavg")]
             runs: list[tuple[str, Callable[[], list[Row]]]] = [
                 (name, partial(ours, rule, size)) for name, rule in mine[: 1 if quick else 2]
             ]

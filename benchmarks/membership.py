@@ -188,7 +188,7 @@ def network(data: FeatureData, game: Game, each: int, sharing: Sharing) -> Row:
     for seed in range(game.worlds):
         scenario = Scenario(
             peers=10,
-            rule=rules.BristlePlus(),
+            rule=rules.Bristle(),
             classes_per_peer=CLASSES_HELD,
             samples_per_class=each,
             iterations=game.iterations,

@@ -156,7 +156,6 @@ def contests(quick: bool) -> list[tuple[str, str, dict[str, Callable[[], Contend
         "trimmed mean": (rules.TrimmedMean(f=f), {"rule": "TrMean"}, trimmed),
         "mixing, then trimmed mean": (chained, {"rule": "TrMean", "mixing": True}, None),
         "bristle": (rules.Bristle(), None, None),
-        "bristle-plus": (rules.create("bristle-plus"), None, None),
     }
     if quick:
         lineup = {name: lineup[name] for name in ("median", "bristle")}

@@ -70,10 +70,7 @@ class Case:
 
 WORLDS = (
     Case("bristle, label flip"),
-    Case(
-        "bristle-plus, trojan",
-        ("rule.name=bristle-plus", "attack.name=foreign-trojan", "world.claiming=0.7", "world.seed=1"),
-    ),
+    Case("bristle, trojan", ("attack.name=foreign-trojan", "world.seed=1")),
     Case("krum, ALIE", ("rule.name=krum", "attack.name=alie")),
     Case("trimmed mean, Fang", ("rule.name=trimmed-mean", "attack.name=trimmed-mean", "partition.name=iid")),
     Case("median, Fang", ("rule.name=median", "attack.name=krum-along", "world.receivers_at_once=5")),
@@ -120,14 +117,14 @@ WORLDS = (
         ),
         checkpoint=False,
     ),
-    Case("ordinary, torch", ("world.device=cpu", "rule.name=bristle-plus", "attack.name=alie")),
+    Case("ordinary, torch", ("world.device=cpu", "attack.name=alie")),
 )  # fmt: skip
 
 ON_DEVICE = (
     Case("large, CUDA", ("world.device=cuda", *IN_GRAPH), checkpoint=False),
     Case("large, CUDA, 16 bits", ("world.device=cuda", *IN_GRAPH, *NARROW), checkpoint=False),
     Case("large, CUDA, median", ("world.device=cuda", *IN_GRAPH, "rule.name=median"), checkpoint=False),
-    Case("ordinary, CUDA", ("world.device=cuda", "rule.name=bristle-plus", "attack.name=alie")),
+    Case("ordinary, CUDA", ("world.device=cuda", "attack.name=alie")),
 )
 
 

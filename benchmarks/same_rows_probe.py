@@ -53,17 +53,14 @@ def found() -> Iterator[tuple[str, Any]]:
         chained = rules.chain(made(step), rules.create("trimmed-mean", f=2))
         yield from ordinary(f"step {step}", replace(PLAIN, rule=chained), data)
     for name in attacks.names("heads"):
-        for rule in ("fedavg", "bristle-plus"):
+        for rule in ("fedavg", "bristle"):
             scenario = replace(PLAIN, attack=attacks.create(name), rule=rules.create(rule))
             yield from ordinary(f"attack {name}, {rule}", scenario, data)
     for place, values in places.items():
         for name in rules.names(shares="heads"):
-            if name != "bristle-plus":  # It uses claims, which large worlds do not have.
-                for scenario in (LARGE, replace(LARGE, topology=Ring(reach=6))):
-                    shape = type(scenario.topology).__name__
-                    yield from large(
-                        f"large, rule {name}, {shape}, {place}", replace(scenario, rule=made(name)), values
-                    )
+            for scenario in (LARGE, replace(LARGE, topology=Ring(reach=6))):
+                shape = type(scenario.topology).__name__
+                yield from large(f"large, rule {name}, {shape}, {place}", replace(scenario, rule=made(name)), values)
 
 
 def made(name: str) -> Any:

@@ -164,13 +164,13 @@ def of_rounds(rows: list[Row]) -> list[str]:
 
 
 def of_field(rows: list[Row]) -> list[str]:
-    """Sum up rounds over sockets: ours with bristle-plus against each of the others."""
+    """Sum up rounds over sockets: ours with bristle against each of the others."""
     found = []
     measures = {"seconds": "time of a round", "bytes": "bytes of a round and peer", "memory": "peak memory",
                 "good_bytes": "bytes of a peer to 90 %"}  # fmt: skip
     for peers in dict.fromkeys(row["peers"] for row in rows):
         some = [row for row in rows if row["peers"] == peers and "failed" not in row]
-        ours = [row for row in some if row["system"] == "Bristle, bristle-plus"]
+        ours = [row for row in some if row["system"] == "Bristle, bristle"]
         for other in dict.fromkeys(row["system"] for row in some if not row["system"].startswith("Bristle")):
             theirs = [row for row in some if row["system"] == other]
             for measure, told in measures.items():

@@ -45,7 +45,7 @@ def digits() -> FeatureData:
 def curves(out: Path, iterations: int) -> None:
     """Draw accuracy per iteration under one home-bias attacker."""
     figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-    shown = (("bristle-plus", ORANGE), ("bristle", GREEN), ("fedavg", GREY))
+    shown = (("bristle", GREEN), ("fedavg", GREY))
     for name, colour in shown:
         scenario = _scenario(name, iterations)
         rows = run(scenario, digits(), every=5).rows

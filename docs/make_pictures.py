@@ -39,7 +39,7 @@ test_samples = 2000
 [attack]
 name = "label-flip"
 [rule]
-name = "bristle-plus"
+name = "bristle"
 [topology]
 name = "random"
 k = 12

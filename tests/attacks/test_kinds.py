@@ -63,6 +63,13 @@ class SaysItBroadcasts(MeanOfAll):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AsksForClaims(rules.Bristle):
+    """Bristle that wants to know what senders claim."""
+
+    uses_claims = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Marked(Attack):
     """m = x + a mark in the features of one backbone."""
 
@@ -146,7 +153,7 @@ def test_a_broadcast_is_the_same_for_all(receivers_at_once: int | None, data: Fe
 
 def test_claims_are_made_on_the_view_that_heads_are_made_on(data: FeatureData) -> None:
     Rare.views.clear()
-    chosen = Scenario(peers=4, attackers=2, attack=Rare(), classes_per_peer=3, rule=rules.BristlePlus(), held_out=10)
+    chosen = Scenario(peers=4, attackers=2, attack=Rare(), classes_per_peer=3, rule=AsksForClaims(), held_out=10)
     World(chosen, data).advance()
     (view,) = Rare.views
     assert view.own.shape == (4, 2, 5, 6)

@@ -1,4 +1,4 @@
-"""Attacks that know bristle-plus: each does what its formula says, and claims what it should."""
+"""Attacks that know what their victim can test: each does what its formula says, and claims what it should."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_it_attacks_the_rule_of_the_world_unless_told_otherwise() -> None:
     assert flip.pointed_at(bristle) is flip
 
 
-@pytest.mark.parametrize("rule", ["median", "bristle-plus"])
+@pytest.mark.parametrize("rule", ["median", "bristle"])
 def test_it_conforms_with_a_rule_to_ask(rule: str) -> None:
     check_attack(Adaptive(rule=rules.create(rule), budget=7))
 

@@ -37,7 +37,7 @@ def test_an_iteration_of_every_rule(tmp_path: Path) -> None:
     rows, printed = measured("connected.py", tmp_path, "--figure", str(tmp_path / "figure.png"))
     assert {row["connected"] for row in rows} == {1, 10, 30}
     assert all(row["milliseconds"] > 0 for row in rows)
-    assert "| bristle-plus |" in printed
+    assert "| bristle |" in printed
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -96,7 +96,7 @@ def test_summaries_name_who_is_ahead() -> None:
     ]
     row = {"peers": 5, "bytes": 10.0, "memory": 4, "good_bytes": None}
     lines = suite.of_field(
-        [{**row, "system": "Bristle, bristle-plus", "seconds": 2.0}, {**row, "system": "Flower", "seconds": 1.0}]
+        [{**row, "system": "Bristle, bristle", "seconds": 2.0}, {**row, "system": "Flower", "seconds": 1.0}]
     )
     assert lines[0] == "| time of a round, 5 peers over sockets | Flower | 0.50 | **theirs** |"
     assert len(lines) == 3

@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_builds_strictly(site: Path) -> None:
     assert "Start in five minutes" in (site / "index.html").read_text(encoding="utf-8")
     reference = (site / "api" / "rules.html").read_text(encoding="utf-8")
-    assert all(name in reference for name in ("Prioritiser", "Integrator", "BristlePlus"))
+    assert all(name in reference for name in ("Prioritiser", "Integrator", "Evidence"))
 
 
 @pytest.mark.slow

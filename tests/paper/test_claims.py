@@ -38,9 +38,9 @@ def test_every_check_is_about_a_panel_that_exists() -> None:
         world(figure.name, panel.name, rule, 0.5, iteration=iteration)
         for figure in figures()
         for panel in everything.panels(figure)
-        for rule in ("bristle", "bristle-plus", "fedavg", "median", "krum", "bridge", "mozi")
+        for rule in ("bristle", "evidence", "fedavg", "median", "krum", "bridge", "mozi")
         for iteration in (10, 300)
-        if not (panel.regular and rule in ("bristle", "bristle-plus", "mozi"))
+        if not (panel.regular and rule in ("bristle", "evidence", "mozi"))
     ]
     rows += [
         {"figure": "speed", "panel": "", "rule": rule, "connected": count, "milliseconds": 1.0}

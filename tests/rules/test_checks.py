@@ -82,7 +82,7 @@ def test_heads_that_do_not_fit(own: Any, received: Any, message: str) -> None:
 @pytest.mark.parametrize("received", [RECEIVED, POOL], ids=["array", "pool"])
 def test_what_goes_along_and_does_not_fit(options: dict[str, Any], message: str, received: Any) -> None:
     with pytest.raises(ValueError, match=message):
-        rules.BristlePlus()(OWN, received, rng=np.random.default_rng(0), **options)
+        rules.Bristle()(OWN, received, rng=np.random.default_rng(0), **options)
 
 
 def test_padding_may_hold_anything() -> None:
@@ -140,10 +140,9 @@ def test_a_decision_in_words() -> None:
 def test_what_a_plain_rule_asks_for() -> None:
     assert not rules.FedAvg().consolidates
     assert not rules.FedAvg().stochastic
-    for consolidating in (rules.Integrator(), rules.Bristle(), rules.BristlePlus()):
+    for consolidating in (rules.Integrator(), rules.Bristle()):
         assert consolidating.consolidates
-    assert rules.BristlePlus().integrator.uses_claims
-    assert not rules.Bristle().integrator.uses_claims
+    assert not rules.Bristle().uses_claims
 
 
 @pytest.mark.parametrize(

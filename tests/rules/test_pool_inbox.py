@@ -15,7 +15,6 @@ from bristle.rules import Rule, chain
 CLASSES, DEPTH, BATCH, HEARD = 3, 5, 4, 5
 OTHERS: list[Rule] = [
     rules.create("bristle", beta=3, kappa=1),
-    rules.create("bristle-plus", kappa=1),
     chain(rules.NearestNeighbourMixing(f=1), rules.Krum(f=1)),
     chain(rules.NearestNeighbourMixing(f=1), rules.create("geometric-median")),
     chain(rules.Bucketing(s=2), rules.TrimmedMean(f=1)),

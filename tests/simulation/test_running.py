@@ -215,7 +215,7 @@ def test_some_peers_that_learn_alone_are_counted() -> None:
 
 
 def test_claims_need_as_many_samples_as_the_rule(data: FeatureData) -> None:
-    scenario = replace(PLAIN, held_out=12, rule=rules.create("bristle-plus", kappa=8), partition=None)
+    scenario = replace(PLAIN, held_out=12, rule=rules.create("bristle", kappa=8), partition=None)
     uneven = partitions.create("dirichlet", alpha=0.5, samples=3, held_out=12, reuse=True)
     for chosen in (scenario, replace(scenario, partition=uneven)):
         world = World(chosen, data)

@@ -312,12 +312,3 @@ def test_some_peers_keep_their_classes_to_themselves() -> None:
     assert heard[3, 2].sum() == 2
     with pytest.raises(ValueError, match="claiming"):
         World(Scenario(claiming=2), made_up())
-
-
-def test_bristle_plus_holds_where_the_paper_gives_up() -> None:
-    world: dict[str, Any] = {"peers": 6, "attackers": 2, "classes_per_peer": 3}
-    attack = attacks.create("foreign-trojan")
-    paper = after(Scenario(**world, attack=attack)).accuracy()
-    plus = after(Scenario(**world, attack=attack, rule=rules.create("bristle-plus"))).accuracy()
-    assert paper.mean() < 0.75
-    assert plus.min() > 0.85

@@ -48,8 +48,8 @@ class ExcusedTrojan(ForeignTrojan):
     r"""m_k,c = x_1,c for the classes c that the victim can test, m_k,c = x_1,next(c) for the foreign ones, its claims.
 
     `ForeignTrojan` that claims only the classes that the victim cannot test, so that no failure counts against it.
-    With `together` all attackers send the head of the first, so that they agree perfectly: a vote among rows that
-    counts likeness has nothing to prefer in honest ones. Knows everything. O(K d).
+    With `together` all attackers send the head of the first, so that they agree perfectly: a rule that looks for
+    agreement has nothing to prefer in honest ones. Knows everything. O(K d).
 
     Parameters
     ----------

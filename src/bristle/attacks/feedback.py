@@ -122,7 +122,7 @@ class HomeBias(Push):
 
     μ is the mean of the honest heads, s the size of its rows, u the direction of the mean feature and u_⊥ what of it is
     at a right angle to μ_c. Every sample of a class that the victim can test is recognised, better than by anybody
-    else: the victim's tests admire it, and it loses its foreign classes. k is as far as a vote on foreign rows allows.
+    else: the victim's tests admire it, and it loses its foreign classes. k is how far foreign rows may turn unnoticed.
     One attacker is enough. Knows everything. O((M + K) d).
 
     Parameters
@@ -164,8 +164,8 @@ Turn = Literal["away", "next", "common"]
 class Edge(Push):
     r"""m_c = |μ_c| (k μ_c/|μ_c| - √(1 - k²) v_⊥) for foreign classes c, μ_c for the others, with v the class's centre.
 
-    Just inside the bound of agreement: as much of each foreign row as a vote cannot see points away from the class's
-    mean feature v, or towards that of the next class, or away from what all classes have in common. Knows everything.
+    As much of each foreign row as keeps it near the honest mean points away from the class's mean feature v, or towards
+    that of the next class, or away from what all classes have in common. Knows everything.
     O((M + K) d).
 
     Parameters
@@ -306,9 +306,9 @@ class NearCopies(Push):
 class Backdoor(Push):
     r"""m_t = |μ_t| (k μ_t/|μ_t| + √(1 - k²) v_⊥), m_s = |μ_s| (k μ_s/|μ_s| - √(1 - k²) v_⊥), v the centre of class s.
 
-    Samples of the source s shall be taken for the target t, and nothing else shall change: at the edge of a vote, the
-    target's row turns towards the source's mean feature and the source's away from it, where the victim cannot test
-    them. Knows everything. O((M + K) d).
+    Samples of the source s shall be taken for the target t, and nothing else shall change: where the victim cannot test
+    them, the target's row turns towards the source's mean feature and the source's away from it, no further from the
+    honest mean than k says. Knows everything. O((M + K) d).
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ def demo(
     attack: Annotated[
         str, typer.Option(help="The attack, e.g. label-flip, additive-noise, alie or sybil.")
     ] = "label-flip",
-    rule: Annotated[str, typer.Option(help="Aggregation rule of the benign peers.")] = "bristle-plus",
+    rule: Annotated[str, typer.Option(help="Aggregation rule of the benign peers.")] = "bristle",
     classes: Annotated[int, typer.Option(help="Classes per peer, of 10.")] = 4,
     loss: Annotated[float, typer.Option(help="Fraction of datagrams lost by a relay between the peers.")] = 0.0,
     iterations: Annotated[int, typer.Option(help="Number of iterations.")] = 100,
@@ -101,7 +101,7 @@ def peer(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle-plus"),
+        typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle"),
     ] = None,
     encoding: Annotated[
         Literal["float32", "float16", "int8"],

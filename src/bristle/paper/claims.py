@@ -338,7 +338,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyTarget:
-    """Accuracy of Bristle that a panel must show, on average and for its worst peer (None: reported only)."""
+    """Accuracy that a panel must show, on average and for its worst peer (None: reported only)."""
 
     figure: str
     panel: str
@@ -378,34 +378,15 @@ TARGETS = (
     AccuracyTarget(figure="sybil", panel="10+100", mean=0.90),
     *(AccuracyTarget(figure="samples", panel=name, mean=0.95) for name in ATTACKS),
     *(
-        AccuracyTarget(figure="knowing", panel=f"foreign-trojan {size}, 4 classes", mean=0.92, rule="bristle-plus")
+        AccuracyTarget(figure="knowing", panel=f"foreign-trojan {size}, 4 classes", mean=0.92, rule="evidence")
         for size in ("10+1", "10+2", "10+3", "30+9")
     ),
-    AccuracyTarget(figure="knowing", panel="alie 10+5, 4 classes", mean=0.91, rule="bristle-plus"),
-    AccuracyTarget(figure="along", panel="trimmed-mean-along", mean=0.90, rule="bristle-plus"),
+    AccuracyTarget(figure="knowing", panel="alie 10+5, 4 classes", mean=0.91, rule="evidence"),
+    AccuracyTarget(figure="along", panel="trimmed-mean-along", mean=0.90, rule="evidence"),
 )
 
 
-@dataclass(frozen=True)
-class NotBelow:
-    """bristle-plus must not end more than half a point below bristle."""
-
-    figure: str
-    panel: str
-
-    def check(self) -> Check:
-        """Return the check."""
-        claim = f"bristle-plus, {self.panel}: no more than 0.5 points below bristle"
-        return Check(self.figure, claim, self._outcome, Source.TARGET)
-
-    def _outcome(self, m: MeasuredRows) -> tuple[bool, str]:
-        plus, plain = (need(m.final(self.figure, self.panel, rule)) for rule in ("bristle-plus", "bristle"))
-        return plus >= plain - 0.005, f"{percent(plus)} against {percent(plain)}"
-
-
-NOT_BELOW = tuple(NotBelow(one.figure, one.panel) for one in TARGETS if one.rule == "bristle")
-
-BARS = (*(one.check() for one in TARGETS), *(one.check() for one in NOT_BELOW))
+BARS = tuple(one.check() for one in TARGETS)
 """All of them, as checks."""
 
 

@@ -233,23 +233,23 @@ VARIANTS = (
     Contender(label="clipping+fedavg", rule="fedavg", before=({"name": "clipping", "f": 4},)),
 )
 
-PLUS = Contender(label="bristle-plus", rule="bristle-plus", note="not in the paper: docs/bristle-plus.md")
 EVIDENCE = Contender(
-    label="evidence", rule="evidence", note="not in the paper: statements instead of heads, once; a flat line"
+    label="evidence",
+    rule="evidence",
+    note="not in the paper: docs/evidence.md; statements instead of heads, once, so a flat line",
 )
 
 DEFAULT = (*PAPER, EVIDENCE, TUNED, LOCAL)
-OURS = (*DEFAULT, PLUS)
 
 
 def others() -> tuple[Contender, ...]:
     """Return every other rule of Bristle's own, with its default options."""
-    known = {contender.rule for contender in OURS}
+    known = {contender.rule for contender in DEFAULT}
     return tuple(Contender(label=name, rule=name) for name in RULES if name not in known)
 
 
 def full(which: Literal["paper", "scores", "all"] = "all") -> tuple[Contender, ...]:
     """Return the contenders of the full set: the `paper`'s and ours, also Bristle's other `scores`, or `all`."""
     if which == "all":
-        return (*OURS, *others(), *VARIANTS, *SCORES)
-    return (*OURS, *(SCORES if which == "scores" else ()))
+        return (*DEFAULT, *others(), *VARIANTS, *SCORES)
+    return (*DEFAULT, *(SCORES if which == "scores" else ()))

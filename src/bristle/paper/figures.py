@@ -8,14 +8,14 @@ from typing import Literal
 from bristle.attacks import ATTACKS
 from bristle.paper.declaration import Figure, Setting, WorldPanel
 
-MATCHED = ("bristle", "bristle-plus", "evidence")
+MATCHED = ("bristle", "evidence")
 """Who defends."""
 
 KNOWING = ("foreign-trojan", "excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate")
-"""Attacks on what a victim cannot test, the last six made for bristle-plus."""
+"""Attacks on what a victim cannot test."""
 
 OVERSHOOTING = ("alie", "trimmed-mean", "trimmed-mean-along")
-"""Attacks on averages that a rule with votes must not do worse against than the paper's."""
+"""Attacks on averages, for comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def red_team() -> tuple[WorldPanel, ...]:
 
 
 def knowing() -> tuple[WorldPanel, ...]:
-    """Return panels of attackers that know how foreign rows are admitted."""
+    """Return panels of attackers that are honest where their victim can test them."""
     return tuple(
         WorldPanel(
             name=match.name,
@@ -159,7 +159,7 @@ def knowing() -> tuple[WorldPanel, ...]:
 
 # FedAvg is tuned where it could matter: among label flippers it is lost whatever its learning rate.
 UNTUNED = ("bristle", "evidence", "fedavg", "median", "krum", "bridge", "mozi", "local")
-RED_TEAM_RULES = ("bristle", "evidence", "bristle-plus", "fedavg", "median", "krum", "mozi", "local")
+RED_TEAM_RULES = ("bristle", "evidence", "fedavg", "median", "krum", "mozi", "local")
 
 
 def figures() -> tuple[Figure, ...]:
@@ -309,7 +309,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="knowing",
-            title="Attackers who know the rule",
+            title="Attackers who know what their victim can test",
             text="Attacks on the classes that a victim cannot test. A class has 4 honest owners with 10 peers of 4 "
             "classes, 6 with 6 classes, 2 with 2, and 12 with 30 peers: whoever is more than that from the "
             "beginning cannot be told from them. Run only when it is asked for by name.",

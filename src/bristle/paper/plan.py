@@ -10,7 +10,6 @@ from bristle.paper.declaration import (
     DEFAULT,
     LOCAL,
     ORACLE,
-    OURS,
     TUNED,
     Contender,
     Figure,
@@ -80,7 +79,7 @@ class Wanted:
         if self.rules:
             chosen = self.rules
         elif figure.only and (figure.when != "always" or not self.full):
-            known = {contender.label: contender for contender in (*OURS, *others())}
+            known = {contender.label: contender for contender in (*DEFAULT, *others())}
             chosen = tuple(known[label] for label in figure.only if label in known)
         elif self.full:
             chosen = full_contenders("all" if panel is None else panel.full_rules)

@@ -13,7 +13,7 @@ from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
 from bristle.peer.step import StepState, step
-from bristle.rules import BristlePlus, Decision, Rule, stack
+from bristle.rules import Bristle, Decision, Rule, stack
 
 Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool]
@@ -24,7 +24,7 @@ USUAL_LENGTH = 300
 
 def default_rule() -> Rule:
     """Return the default rule of a peer."""
-    return BristlePlus()
+    return Bristle()
 
 
 def exchanging_heads(rule: Rule) -> Rule:
@@ -32,7 +32,7 @@ def exchanging_heads(rule: Rule) -> Rule:
     if rule.shares != "heads":
         raise ValueError(
             f"peers on a network exchange heads, and {type(rule).__name__} needs {rule.shares}: choose another rule, "
-            "e.g. bristle-plus, or simulate it (bristle simulate)"
+            "e.g. bristle, or simulate it (bristle simulate)"
         )
     return rule
 

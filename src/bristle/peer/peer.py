@@ -72,7 +72,7 @@ class Peer:
     secret : bytes, optional; members : iterable of bytes, optional
         Close the group: to peers with the same secret, and to these key ids.
     rule : Rule, optional
-        Aggregates received heads; `BristlePlus` by default.
+        Aggregates received heads; `Bristle` by default.
     pace : Pace
         When and how often to work, and caps.
     training : TrainingSettings

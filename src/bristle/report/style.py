@@ -38,7 +38,6 @@ def _rule(rank: int, colour: str, dark: str, marker: str, width: float = 1.3) ->
 RULES = {
     "bristle": _rule(0, "#0055b8", "#5cadff", "o", 2.4),
     "evidence": _rule(1, "#b00020", "#ff7b8e", "+", 2.2),
-    "bristle-plus": _rule(2, "#c8450a", "#ff8a4d", "s", 2.0),
     "fedavg": _rule(3, "#bf7f00", "#f2b632", "D"),
     "median": _rule(4, "#00815b", "#38c997", "^"),
     "krum": _rule(5, "#b5408c", "#f190c8", "X"),

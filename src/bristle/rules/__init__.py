@@ -8,7 +8,6 @@ from bristle._core.registry import Registry
 from bristle.rules.averaging import CGE, Balance, FedAvg, Local, NearestNeighbourAveraging
 from bristle.rules.base import Rule, Verdict, combination, kept_or, stay
 from bristle.rules.bristle import Bristle, Integrator, Prioritiser
-from bristle.rules.bristle_plus import BristlePlus, PlusIntegrator
 from bristle.rules.call import Context, State, Task, stack
 from bristle.rules.checks import Measure
 from bristle.rules.coordinatewise import MeanAroundMedian, Median, TrimmedMean
@@ -30,7 +29,6 @@ __all__ = [
     "Array",
     "Balance",
     "Bristle",
-    "BristlePlus",
     "Bucketing",
     "Bulyan",
     "CenteredClipping",
@@ -53,7 +51,6 @@ __all__ = [
     "MultiKrum",
     "NearestNeighbourAveraging",
     "NearestNeighbourMixing",
-    "PlusIntegrator",
     "Prioritiser",
     "Reason",
     "Rule",
@@ -98,7 +95,6 @@ _RULES: dict[str, type[Rule]] = {
     "mozi": Mozi,
     "fltrust": FLTrust,
     "bristle": Bristle,
-    "bristle-plus": BristlePlus,
     "evidence": Evidence,
 }
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any, Literal, get_args
 
-from bristle._core import Array, Pool, argsort, spread, take_rows
+from bristle._core import Array, Pool, argsort, spread
 from bristle._core.validation import check_count, check_positive, check_share
 from bristle.learning.metrics import f1_scores, samples_per_class
 from bristle.rules.base import Rule, Verdict, stay
@@ -324,8 +324,7 @@ class Bristle(Rule):
         xp = inbox.xp
         order = self.prioritiser.order(inbox, task.draws)
         tested = order[:, : self.beta]
-        claims = None if task.claims is None else take_rows(xp, task.claims, tested)
-        verdict = self.integrator.decide(inbox.take(tested), replace(task, claims=claims))
+        verdict = self.integrator.decide(inbox.take(tested), task)
         reasons = spread(xp, verdict.reasons, order, int(Reason.NOT_SAMPLED))
 
         def weights() -> Array:

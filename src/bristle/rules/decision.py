@@ -32,15 +32,13 @@ class Reason(IntEnum):
     NOT_CHOSEN = 14
     OPPOSED = 15
     CLIPPED = 16
-    BROKEN_CLAIM = 17
-    OUTVOTED = 18
-    IMPOSSIBLE = 19
-    TOO_DIFFERENT = 20
-    COPY = 21
-    DISSENTS = 22
-    DISPUTED = 23
-    SILENT = 24
-    LARGE_UPDATE = 25
+    IMPOSSIBLE = 17
+    TOO_DIFFERENT = 18
+    COPY = 19
+    DISSENTS = 20
+    DISPUTED = 21
+    SILENT = 22
+    LARGE_UPDATE = 23
 
     @property
     def words(self) -> str:
@@ -66,8 +64,6 @@ _WORDS = {
     Reason.NOT_CHOSEN: "not chosen: others lie closer together",
     Reason.OPPOSED: "rejected: it points away from the own update",
     Reason.CLIPPED: "kept, but pulled in towards the own head",
-    Reason.BROKEN_CLAIM: "tested and rejected: it does badly on a class that its sender claims",
-    Reason.OUTVOTED: "rejected: most of those who claim a class know it otherwise",
     Reason.IMPOSSIBLE: "refused: its counts or its scatter are impossible",
     Reason.TOO_DIFFERENT: "refused: its mean of a class that I hold is too far from mine",
     Reason.COPY: "counted once: too much like another sender to be independent",

@@ -89,13 +89,6 @@ class Inbox(ABC):
         """
         return None
 
-    def row_products(self) -> Array:
-        """Inner products [B, C, n, n] of the rows of each class, about each row's own mean."""
-        xp = self.xp
-        heads = self._rows(xp.stack(self.rows(0, self.own.shape[1]), axis=1))
-        by_class = xp.permute_dims(heads - xp.mean(heads, axis=-1, keepdims=True), (0, 2, 1, 3))
-        return by_class @ xp.matrix_transpose(by_class)
-
     def mixed(self, matrix: Array) -> Inbox:
         """Return the inbox whose heads are the mixtures `matrix` [B, n', n] of these; row 0 is the new own."""
         return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)

@@ -93,22 +93,6 @@ class PoolInbox(Inbox):
         top = xp.concat([own[:, None], cross], axis=1)[:, None, :]
         return xp.concat([top, xp.concat([cross[:, :, None], inner], axis=2)], axis=1)
 
-    def row_products(self) -> Array:
-        """Inner products of rows, class by class: one matrix over the pool for all receivers, gathered late."""
-        xp, (batch, received) = self.xp, self.index.shape
-        size = self.shared.heads.shape[0]
-        if size * size > batch * (received + 1) ** 2:
-            return super().row_products()  # Most of the products would be for nothing.
-        heads = self._rows(xp.concat([self.own, self.shared.heads], axis=0))
-        by_class = xp.permute_dims(heads - xp.mean(heads, axis=-1, keepdims=True), (1, 0, 2))
-        products = xp.reshape(by_class @ xp.matrix_transpose(by_class), (self.classes, -1))
-        own = xp.arange(batch, dtype=self.index.dtype, device=self.index.device)[:, None]
-        who = xp.concat([own, self.index + batch], axis=1)
-        pairs = who[:, :, None] * (batch + size) + who[:, None, :]
-        found = xp.take(products, xp.reshape(pairs, (-1,)), axis=1)
-        shape = (self.classes, batch, received + 1, received + 1)
-        return xp.permute_dims(xp.reshape(found, shape), (1, 0, 2, 3))
-
     def distances(self) -> Array:
         """Squared distance from the own head to each model."""
         return self._distances if self._exact is None else self._exact.distances()

@@ -121,7 +121,7 @@ def hundred() -> tuple[Scenario, FeatureData]:
         peers=100,
         attackers=5,
         attack=attacks.create("label-flip"),
-        rule=rules.create("bristle-plus"),
+        rule=rules.create("bristle"),
         iterations=100_000,
     )
     return scenario, FeatureData(features, labels, features[::9], labels[::9], tuple(map(str, range(10))))

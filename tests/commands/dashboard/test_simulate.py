@@ -51,7 +51,7 @@ def followed(scenario: Scenario, feed: Feed | None, *, also: Callable[[Round], N
 def world(**more: object) -> Scenario:
     settings: dict[str, object] = {
         "peers": 6, "attackers": 2, "attack": attacks.create("label-flip"), "classes_per_peer": 3, "held_out": 10,
-        "iterations": 6, "rule": rules.create("bristle-plus"), **more,
+        "iterations": 6, "rule": rules.create("bristle"), **more,
     }  # fmt: skip
     return Scenario(**settings)  # type: ignore[arg-type]
 

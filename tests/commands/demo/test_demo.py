@@ -53,7 +53,7 @@ def test_a_real_network_learns_among_attackers(tmp_path: Path, cache: Path) -> N
     assert last["seconds"] >= 29 * 0.3, "the interval between iterations is kept"
     assert "everybody found everybody. 7 UDP sockets" in done.stderr
     assert "iteration   30: accuracy" in done.stderr
-    for word in ("bristle-plus (network)", "fedavg (simulated)", "local only", "oracle", "tested and rejected"):
+    for word in ("bristle (network)", "fedavg (simulated)", "local only", "oracle", "tested and rejected"):
         assert word in done.stdout
     everything = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
     ends = {row["rule"]: row["accuracy_mean"] for row in everything if row["iteration"] == 30}
@@ -151,7 +151,7 @@ def test_mistakes_get_one_line(words: list[str], message: str, cache: Path) -> N
 
 
 def test_a_demo_is_a_value() -> None:
-    assert Demo() == Demo(rule="bristle-plus", peers=10, attackers=5)
+    assert Demo() == Demo(rule="bristle", peers=10, attackers=5)
     assert Demo(seed=3).scenario("krum").seed == 3
     assert Demo().holds(8) == "8 9 0 1"
     assert Demo(seed=3).shortened() == Demo(seed=3, peers=5, attackers=2, classes_per_peer=6, iterations=20)

@@ -22,7 +22,7 @@ def bounds(config: dict[str, Any], *wanted: str) -> dict[str, tuple[float, float
 
 def test_all_of_the_rule_and_the_learning_rate_where_the_file_has_it() -> None:
     assert names({}) == KNOWN[:-1]
-    assert names({"rule": {"name": "bristle-plus", "before": ["bucketing"]}}) == KNOWN[:-1]
+    assert names({"rule": {"name": "bristle", "before": ["bucketing"]}}) == KNOWN[:-1]
     assert names({"training": {"learning_rate": 0.01}}) == KNOWN
     assert names({"training": {"batch": 3}}) == KNOWN[:-1]
     assert names({}, "eta ", " alpha", "eta") == ("eta", "alpha")

@@ -69,7 +69,7 @@ class Demo:
     peers: int = 10
     attackers: int = 5
     attack: str = "label-flip"
-    rule: str = "bristle-plus"
+    rule: str = "bristle"
     classes_per_peer: int = 4
     impairment: Impairment | None = None
     iterations: int = 100

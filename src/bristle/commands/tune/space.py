@@ -45,7 +45,7 @@ def chosen_parameters(wanted: Iterable[str], config: SimulationConfig) -> tuple[
         names = having + ([LEARNING_RATE] if LEARNING_RATE in config.training.model_fields_set else [])
         if not having:
             raise ValueError(
-                f"rule {config.rule.name!r} has none of {', '.join(OF_THE_RULE)}; tune bristle or bristle-plus, "
+                f"rule {config.rule.name!r} has none of {', '.join(OF_THE_RULE)}; tune bristle, "
                 f"or name what else to search for, e.g. --parameters {LEARNING_RATE}"
             )
     for name in names:

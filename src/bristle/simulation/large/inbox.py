@@ -79,7 +79,6 @@ class SparseInbox(Inbox):
     project = _of_copies("project")
     rows = _of_copies("rows")
     stacks = _of_copies("stacks")
-    row_products = _of_copies("row_products")
     pick = _of_copies("pick")
 
     def combine(self, weights: Array) -> Array:
