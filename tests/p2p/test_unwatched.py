@@ -6,11 +6,13 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pytest
 
+from bristle.p2p import Overlay
 from bristle.p2p.flood_filter import AllowedTraffic
 from bristle.p2p.udp import CROWDED, UDPSocket
 from bristle.wire import Group
@@ -23,14 +25,23 @@ if TYPE_CHECKING:
 Heads = Callable[..., "Matrix"]
 
 
+def arrived(peers: list[Overlay], heads: int) -> bool:
+    return all(peer.counters.heads_in == heads for peer in peers)
+
+
 class Blind(asyncio.SelectorEventLoop):
     """An event loop that watches no sockets for its users."""
 
-    def add_reader(self, *_: Any) -> NoReturn:
+    def add_reader(self, *_: Any) -> NoReturn:  # type: ignore[override]
         raise NotImplementedError
 
     def remove_reader(self, *_: Any) -> NoReturn:
         raise NotImplementedError
+
+
+def socket_of(receive: Callable[[list[tuple[Address, bytes]]], int]) -> UDPSocket:
+    allowed = AllowedTraffic(bytes(22), (), ())
+    return UDPSocket("127.0.0.1", 0, receive=receive, allowed=lambda: allowed, unread=lambda dropped: None)
 
 
 def on_blind_loop(scenario: Callable[[RealNetwork], Any]) -> None:
@@ -59,7 +70,7 @@ def test_peers_join_and_exchange(large: Group, head_of: Heads) -> None:
             for number, peer in enumerate(peers):
                 peer.share(head_of(large, number), iteration=iteration)
             await asyncio.gather(*(peer.sent() for peer in peers))
-            await eventually(lambda count=2 * iteration: all(peer.counters.heads_in == count for peer in peers))
+            await eventually(partial(arrived, peers, 2 * iteration))
             for peer in peers:
                 heads = {head.sender: head.head for head in peer.take()}
                 for number, other in enumerate(peers):
@@ -79,16 +90,7 @@ def test_a_socket_that_is_not_watched_is_polled_until_it_is_closed() -> None:
             heard.extend(datagram for _, datagram in come)
             return 0
 
-        sockets = [
-            UDPSocket(
-                "127.0.0.1",
-                0,
-                receive=receive,
-                allowed=lambda: AllowedTraffic(bytes(22), (), ()),
-                unread=lambda dropped: None,
-            )
-            for _ in range(2)
-        ]
+        sockets = [socket_of(receive) for _ in range(2)]
         for each in sockets:
             await each.open()
             assert each.crowded
@@ -133,13 +135,7 @@ def test_what_the_system_reports_of_sent_datagrams_hides_none_that_came(monkeypa
             heard.extend(datagram for _, datagram in come)
             return 0
 
-        endpoint = UDPSocket(
-            "127.0.0.1",
-            0,
-            receive=receive,
-            allowed=lambda: AllowedTraffic(bytes(22), (), ()),
-            unread=lambda dropped: None,
-        )
+        endpoint = socket_of(receive)
         await endpoint.open()
         endpoint.read()
         endpoint.close()
