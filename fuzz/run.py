@@ -31,6 +31,7 @@ TARGETS = (
     "messages",
     "manifest",
     "body",
+    "statement",
     "handshake",
     "transfer",
     "datagrams",
@@ -41,7 +42,7 @@ TARGETS = (
     "head",
     "images",
 )
-DECODERS = TARGETS[:6]
+DECODERS = TARGETS[:7]
 FIGURES = "## Figures"
 PROGRESS_EVERY = 10.0
 """Seconds between lines that say how far a run is."""

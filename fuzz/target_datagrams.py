@@ -5,12 +5,14 @@ An input is a list of things that happen, each a byte that says which, most with
 
 from __future__ import annotations
 
+import logging
 import random
 
 import numpy as np
 
 from bristle.p2p.limits import Limits
 from bristle.p2p.node import Node
+from bristle.rules.evidence.statement import unfit
 from bristle.wire import messages
 from bristle.wire.handshake import Caller, CookieJar, prefix_of
 from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
@@ -24,6 +26,7 @@ HEADS = signed_by(LIAR)
 HEAD = np.random.default_rng(7).normal(0, 0.1, GROUP.shape).astype(np.float32)
 SEALED, RAW, STRANGE, PREFIXED, JOIN, TIME, SHARE, HEAD_PART = range(8)
 START = 1000.0
+logging.getLogger("bristle.p2p").setLevel(logging.ERROR)  # Warnings of other versions would hide what a run prints.
 MOST = 40
 """Things that happen in one input: the limit on its time is one on each of them, then."""
 
@@ -51,8 +54,8 @@ def check(data: bytes) -> str:
         rng=random.Random(0),
         entropy=_Counter(),
     )
-    ours = Session(bytes(32), initiator=False, local=b"here", remote=b"far ")
-    theirs = Session(bytes(32), initiator=True, local=b"far ", remote=b"here")
+    ours = Session(bytes(32), bytes(32), initiator=False, local=b"here", remote=b"far ")
+    theirs = Session(bytes(32), bytes(32), initiator=True, local=b"far ", remote=b"here")
     node.membership._establish(ours, LIAR.key, NEIGHBOUR, START, 0.001)
     reader, now = Reader(data), START
     for _ in range(MOST):
@@ -68,7 +71,10 @@ def check(data: bytes) -> str:
         raise BrokenPromiseError(f"{node.inbox.memory} bytes or {len(node.membership.links)} neighbours are left")
     if len(node.membership.contacts) > LIMITS.contacts + LIMITS.neighbours:
         raise BrokenPromiseError(f"{len(node.membership.contacts)} addresses are kept")
-    return "taken" if heads else next(iter(node.counters.refused), "nothing refused")
+    statements = node.take_statements()
+    if any(unfit(each.statement, *GROUP.shape) for each in statements):
+        raise BrokenPromiseError("a statement that no rule takes was handed on")
+    return "taken" if heads or statements else next(iter(node.counters.refused), "nothing refused")
 
 
 def _happen(reader: Reader, node: Node, theirs: Session, now: float) -> float:
@@ -104,11 +110,12 @@ def _join(node: Node, choice: int, now: float) -> None:
 
 
 def _part(reader: Reader) -> bytes:
-    """Return a manifest or a piece of a head that the neighbour signed."""
+    """Return a manifest or a piece of a head or statement that the neighbour signed."""
     head, index = HEADS[reader.byte() % len(HEADS)], reader.byte()
     if index == 0:
-        return messages.encode(SignedManifest(1, 1188, head.manifest))
-    return messages.encode(Piece(head.sequence, index, index - 1, head.body[1188 * (index - 1) : 1188 * index] or b"x"))
+        return messages.encode(SignedManifest(1, 1188, head.manifest, head.kind))
+    piece = head.body[1188 * (index - 1) : 1188 * index] or b"x"
+    return messages.encode(Piece(head.sequence, index, index - 1, piece, head.kind))
 
 
 def _sealed(message: messages.Message) -> bytes:
@@ -122,6 +129,7 @@ def seeds() -> dict[str, bytes]:
     others = tuple((bytes([at]) * 20, ("127.0.0.1", 50 + at)) for at in range(20))
     return {
         "head": whole,
+        "statement": b"".join(bytes([HEAD_PART, 9, unit]) for unit in range(6)) + whole,
         "head-late": bytes([HEAD_PART, 1, 2, HEAD_PART, 1, 0, TIME, 255, HEAD_PART, 1, 1]),
         "peers": _sealed(Peers(5, others)) + bytes([TIME, 30]),
         "acknowledged": bytes([SHARE]) + _sealed(Acknowledgement(1, 1, 1, 0b1110)) + bytes([TIME, 5]),
@@ -130,6 +138,8 @@ def seeds() -> dict[str, bytes]:
         "leave": _sealed(Leave()) + whole,
         "orphans": b"".join(_sealed(Piece(SEQUENCE + 9, at, at, b"x")) for at in range(36)),
         "hello": bytes([STRANGE]) + counted(caller.hello()),
+        "version-1": bytes([STRANGE]) + counted(b"\x00\x02" + GROUP.id + bytes([1, 1]) + bytes(40)),
+        "version-3": bytes([PREFIXED]) + counted(bytes([1, 3]) + bytes(50)),
         "hello-prefixed": bytes([PREFIXED]) + counted(caller.hello()[22:]),
         "join": bytes([JOIN, 1, JOIN, 2, JOIN, 3, TIME, 10]),
         "raw": bytes([RAW]) + counted(b"\xb5here" + bytes(40)),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import os
 import random
+import time
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.p2p.inbox import HeadInbox, ReceivedHead
+from bristle.p2p.inbox import BodyInbox, ReceivedHead, ReceivedStatement
 from bristle.p2p.limits import NOTHING, Limits, SharedBudget
 from bristle.p2p.membership import Membership
 from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
-from bristle.p2p.outbox import HeadOutbox
+from bristle.p2p.outbox import BodyOutbox
+from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
 from bristle.wire.group import Group
-from bristle.wire.handshake import is_handshake, prefix_of
+from bristle.wire.handshake import PREFIX_BYTES, is_handshake, prefix_1_of, prefix_of
 from bristle.wire.identity import Identity
 from bristle.wire.messages import Acknowledgement, Address, Leave, Message, Peers, Piece, SignedManifest
 from bristle.wire.refusal import Refusal
@@ -49,11 +51,13 @@ class Node:
     send : callable
         Sends a datagram to an address.
     sequence : int
-        Sequence number of the first shared head.
+        Sequence number of the first shared body.
     rng : Random, optional
         For sampling and jitter; nothing secret.
     entropy : callable, optional
         Returns n unpredictable bytes.
+    clock : callable, optional
+        Returns the seconds since 1970, by which statements expire; all else is measured by the times passed in.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Node:
         sequence: int,
         rng: random.Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if not group.admits(identity.key_id):
             raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
@@ -74,12 +79,17 @@ class Node:
         self._group = group
         self._limits = limits
         self._shared = SharedBudget(limits)
-        self._prefix = prefix_of(group)
+        self._prefixes = prefix_of(group), prefix_1_of(group)
         self._housekept = -math.inf
-        self.inbox = HeadInbox(
-            group=group, limits=limits, counters=self.counters, shared=self._shared, send=self.send_message
+        self.inbox = BodyInbox(
+            group=group,
+            limits=limits,
+            counters=self.counters,
+            shared=self._shared,
+            send=self.send_message,
+            clock=clock,
         )
-        self.outbox = HeadOutbox(
+        self.outbox = BodyOutbox(
             identity=identity,
             group=group,
             limits=limits,
@@ -142,9 +152,26 @@ class Node:
             now=now,
         )
 
+    def share_statement(
+        self, statement: Statement, *, expires: int, encoding: Encoding = "float16", compress: bool = True, now: float
+    ) -> None:
+        """Share a statement with all neighbours, and with those that join before the next one."""
+        self.outbox.share_statement(
+            statement,
+            self.membership.links.values(),
+            expires=expires,
+            encoding=encoding,
+            compress=compress,
+            now=now,
+        )
+
     def take(self) -> list[ReceivedHead]:
         """Return the newest head of every sender since the last call."""
         return self.inbox.take()
+
+    def take_statements(self) -> list[ReceivedStatement]:
+        """Return the newest statement of every sender since the last call."""
+        return self.inbox.take_statements()
 
     def neighbours(self, now: float) -> list[Neighbour]:
         """Return the current neighbours."""
@@ -163,7 +190,7 @@ class Node:
             self.counters.refuse(Refusal.OVERSIZE)
         elif datagram[:1] == _SEALED:
             self._receive_sealed(address, datagram, now)
-        elif datagram.startswith(self._prefix) and len(datagram) > len(self._prefix):
+        elif datagram.startswith(self._prefixes) and len(datagram) > PREFIX_BYTES:
             self.membership.receive(address, datagram, now)
         else:
             self.counters.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)

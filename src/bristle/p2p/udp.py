@@ -1,18 +1,19 @@
-"""A UDP socket that is read in batches and filtered under floods, as an IPv8 endpoint."""
+"""A UDP socket that is read in batches and filtered under floods."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import random
 import socket
 from collections.abc import Callable
 
-from ipv8.messaging.interfaces.endpoint import Endpoint, EndpointClosedException
-
 from bristle.p2p.flood_filter import AllowedTraffic, FloodFilter
 from bristle.wire.messages import Address
 from bristle.wire.sizes import LARGEST_DATAGRAM
+
+LOG = logging.getLogger("bristle.p2p")
 
 _BUFFER = 2**21
 _AT_ONCE = 32
@@ -25,7 +26,7 @@ FLOODED = 1000.0
 """Refused datagrams per second beyond which the flood filter is enabled."""
 
 POLL_SECONDS = 0.005
-"""Seconds between polls of a crowded socket."""
+"""Seconds between polls of a crowded socket, or of one that the event loop cannot watch."""
 
 POLL_DATAGRAMS = 256
 """Datagrams read per poll; the rest stays in the kernel's buffer, or is dropped when that is full."""
@@ -37,12 +38,16 @@ _MEASURED = 0.05
 """Seconds over which rates are measured."""
 
 
-class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
-    """A UDP socket bound to exactly the requested address; IPv8's own endpoint takes another port if it is in use.
+class UDPSocket:
+    """A UDP socket bound to exactly the requested address.
 
     In a flood, waking the process for every datagram costs more than processing it. Beyond a rate, the socket is
     therefore polled every few milliseconds, for a bounded number of datagrams. While many are refused, a flood filter
     drops most of them in the kernel, where the system has one.
+
+    An event loop that cannot watch sockets, such as Windows' default one, polls all the time. Its datagram transports
+    are no way out: they go deaf for good after one datagram to a port where nobody listens (CPython issue 127057), and
+    peers call addresses of which some are always dead.
 
     Parameters
     ----------
@@ -65,7 +70,6 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         allowed: Callable[[], AllowedTraffic],
         unread: Callable[[int], None],
     ) -> None:
-        super().__init__()
         self.family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         self._place = (host, port)
         self._receive, self._allowed_traffic, self._unread = receive, allowed, unread
@@ -75,10 +79,11 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         self._filter: FloodFilter | None = None
         self._filter_timer: asyncio.TimerHandle | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
+        self._watched = True
         self._counted = self._refused = 0
         self._since = 0.0
 
-    async def open(self) -> bool:
+    async def open(self) -> None:
         """Start listening.
 
         Raises
@@ -102,12 +107,15 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
                 f"cannot listen on {host} port {port} ({error.strerror}); choose another port, or 0 for any",
             ) from None
         self._socket, self._loop, self._filter = opened, asyncio.get_running_loop(), FloodFilter(opened)
-        self._loop.add_reader(opened, self.read)
-        return True
+        try:
+            self._loop.add_reader(opened, self.read)
+        except NotImplementedError:
+            self._watched = False
+            self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
 
     @property
     def crowded(self) -> bool:
-        """Whether the socket is polled because of heavy traffic."""
+        """Whether the socket is polled, because of heavy traffic or because the event loop cannot watch it."""
         return self._poll_timer is not None
 
     @property
@@ -125,12 +133,13 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def _poll(self) -> None:
-        """Poll a crowded socket; return to waiting when traffic has fallen."""
+        """Poll the socket; return to waiting when traffic has fallen, where the event loop can."""
         assert self._loop is not None
         self._drain(POLL_DATAGRAMS)
         if self._socket is None:
             return
-        if self._measure(CROWDED / 2, meanwhile=True):
+        crowded = self._measure(CROWDED / 2, meanwhile=True)
+        if crowded or not self._watched:
             self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
         else:
             self._poll_timer = None
@@ -171,13 +180,15 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         if self._socket is None:
             return
         read = self._socket.recvfrom
-        try:
-            for _ in range(most):
+        for _ in range(most):
+            try:
                 # One byte more than is looked at tells that a datagram was too long.
                 datagram, address = read(LARGEST_DATAGRAM + 1)
-                come.append((address[:2], datagram))
-        except OSError:  # Nothing more, or an error report about something that was sent.
-            pass
+            except BlockingIOError:
+                break
+            except OSError:  # A report about something that was sent, or, on Windows, a datagram that was too long.
+                continue
+            come.append((address[:2], datagram))
         self.bytes_down += sum(len(datagram) for _, datagram in come)
         if come:
             self._counted += len(come)
@@ -185,13 +196,12 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
 
     def send(self, socket_address: Address, packet: bytes) -> None:
         """Send a datagram; what the operating system refuses is lost, as on any other hop."""
-        self.assert_open()
-        assert self._socket is not None
+        opened = self._opened()
         try:
-            self._socket.sendto(packet, socket_address)
+            opened.sendto(packet, socket_address)
             self.bytes_up += len(packet)
         except OSError as error:
-            self._logger.debug("could not send to %s port %d: %s", *socket_address, error)
+            LOG.debug("could not send to %s port %d: %s", *socket_address, error)
 
     def close(self) -> None:
         """Stop listening."""
@@ -200,14 +210,10 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             if self._poll_timer is not None:
                 self._poll_timer.cancel()
                 self._poll_timer = None
-            self._loop.remove_reader(self._socket)
+            if self._watched:
+                self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-
-    def assert_open(self) -> None:
-        """Raise EndpointClosedException unless open."""
-        if self._socket is None:
-            raise EndpointClosedException(self)
 
     def is_open(self) -> bool:
         """Return whether the socket is open."""
@@ -215,11 +221,10 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
 
     def get_address(self) -> Address:
         """Return the bound address."""
-        self.assert_open()
-        assert self._socket is not None
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._opened().getsockname()[:2]
         return host, port
 
-    def reset_byte_counters(self) -> None:
-        """Reset the byte counters to 0."""
-        self.bytes_up = self.bytes_down = 0
+    def _opened(self) -> socket.socket:
+        if self._socket is None:
+            raise RuntimeError("the UDP socket is closed; open it first")
+        return self._socket
