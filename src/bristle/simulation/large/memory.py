@@ -156,6 +156,8 @@ def suits_scenario(scenario: Scenario) -> str | None:
     """Say why a scenario cannot be a large world, whatever its data are; None where it can."""
     if scenario.rule.shares != "heads":
         return f"its peers must exchange heads, not {scenario.rule.shares}"
+    if scenario.precision.shared == "grid":
+        return "its peers share heads on a grid"
     """Return why a scenario cannot be a large world, whatever its data; None where it can."""
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
         return "its attackers must send what they trained: the attack none or label-flip"
