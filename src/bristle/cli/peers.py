@@ -20,14 +20,6 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class HeadEncoding(StrEnum):
-    """How the numbers of a head are sent."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    INT8 = "int8"
-
-
 def demo(
     peers: Annotated[int, typer.Option(help="Number of benign peers.")] = 10,
     attackers: Annotated[int, typer.Option(help="Number of attackers, in addition to the peers.")] = 5,
@@ -113,9 +105,6 @@ def peer(
         str | None,
         typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle-plus"),
     ] = None,
-    encoding: Annotated[
-        HeadEncoding, typer.Option(help="Encoding of sent heads: fewer bytes, or more precision.")
-    ] = HeadEncoding.FLOAT32,
     share_clip: Annotated[
         float | None, typer.Option(help="Clip the rows of the shared head to this norm.", show_default="never")
     ] = None,
@@ -168,7 +157,7 @@ def peer(
     for name in ("dashboard", "dashboard_at", "log_format"):
         del given[name]
     # All other options have the same names there.
-    given |= {"known": tuple(known or ()), "encoding": encoding.value, "page": page_at(dashboard, dashboard_at)}
+    given |= {"known": tuple(known or ()), "page": page_at(dashboard, dashboard_at)}
     log_to_stderr(as_json=log_format is LogFormat.JSON)
     with interruptible(f"the same command goes on from {folder}"):
         finished = run_peer(PeerOptions(**given))

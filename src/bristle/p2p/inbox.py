@@ -13,10 +13,21 @@ from numpy.typing import NDArray
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Incoming
-from bristle.wire.encoding import Head, decode_head
+from bristle.wire.grid import GridHead, decode_grid, largest_grid_body
 from bristle.wire.group import Group
 from bristle.wire.manifest import Manifest, decode_manifest, is_signed, sequence_of
-from bristle.wire.messages import MOST_UNITS, STOP, Acknowledgement, Address, Piece, SignedManifest, encode
+from bristle.wire.messages import (
+    FULL,
+    KEPT,
+    MOST_UNITS,
+    STOP,
+    Acknowledgement,
+    Address,
+    Piece,
+    SignedManifest,
+    encode,
+    transfer_of,
+)
 from bristle.wire.refusal import Refusal
 
 REMEMBERED_SENDERS = 4096
@@ -24,6 +35,8 @@ WAITING = 2
 """Heads waiting for the learner, one per sender, at most: a multiple of the number of slots."""
 
 _SLOWNESS = 4.0
+_BASES = 8
+"""Heads of a neighbour that are kept to tell differences from; what it sends next is one from the last that it knows of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +63,7 @@ class ReceivedHead:
 
     sender: bytes
     iteration: int
-    head: Head
+    head: NDArray[np.float32]
     claims: NDArray[np.bool_] | None = None
     sequence: int = 0
     address: Address = ("", 0)
@@ -79,6 +92,9 @@ class HeadInbox:
     ) -> None:
         self._group, self._limits, self._counters, self._shared, self._send = group, limits, counters, shared, send
         self.memory = 0
+        self._largest_body = largest_grid_body(group.shape)
+        each = 2 * group.shape[0] * group.shape[1]
+        self._bases = min(_BASES, limits.memory // 2 // limits.neighbours // each)
         self._seen: OrderedDict[bytes, int] = OrderedDict()
         self._inbox: dict[bytes, ReceivedHead] = {}
 
@@ -90,48 +106,59 @@ class HeadInbox:
         """Process a manifest, cheap checks before the signature; return its worth."""
         incoming = link.incoming
         sequence = sequence_of(message.signed)
-        if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
+        transfer = transfer_of(sequence, message.base)
+        if incoming is not None and incoming.manifest is not None and transfer == incoming.transfer:
             # A duplicate: the acknowledgement got lost.
-            incoming.begin(incoming.manifest, message.piece_size, message.order, now)
+            incoming.begin(incoming.manifest, message, now)
             self._acknowledge(link, now)
             return NOTHING
+        if sequence == self.seen(link.key_id):
+            self._answer(link, transfer, message.order, KEPT if sequence in link.bases else STOP)
+            return LATE
         if not link.budget.may_announce(now):
             self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
         manifest = decode_manifest(message.signed, self._group)
         refusal = manifest if isinstance(manifest, Refusal) else self._refusal(link, manifest, message, now)
         if refusal is not None:
-            if sequence != self.seen(link.key_id):  # Else it is one we have, once more.
-                self._counters.refuse(refusal)
+            self._counters.refuse(refusal)
             if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
-                self._send(link, encode(Acknowledgement(sequence, message.order, STOP)))
+                self._answer(link, transfer, message.order, STOP)
             return NOTHING
         assert isinstance(manifest, Manifest)
+        if message.base and message.base not in link.bases:
+            self.forget(link)
+            self._answer(link, transfer, message.order, FULL)
+            return PROMISED
         worth = PROMISED
-        if incoming is None or incoming.sequence != sequence:
+        if incoming is None or incoming.transfer != transfer:
             if incoming is not None and not incoming.pieces:
                 worth = NOTHING  # Not one piece followed the last manifest.
             self.forget(link)
-            incoming = link.incoming = Incoming(sequence, now)
-        incoming.size = manifest.body
+            incoming = link.incoming = Incoming(transfer, now)
         incoming.bytes += size
-        self.memory += manifest.body
-        incoming.begin(manifest, message.piece_size, message.order, now)
-        self._progress(link, now)
-        return worth
+        incoming.begin(manifest, message, now)
+        self.memory += incoming.size
+        return WANTED if self._progress(link, now) else worth
+
+    def _answer(self, link: Link, transfer: int, order: int, answer: int) -> None:
+        self._send(link, encode(Acknowledgement(transfer, order, answer)))
 
     def _refusal(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
         newest = self.seen(link.key_id)
         if link.incoming is not None and link.incoming.manifest is not None:
-            newest = max(newest, link.incoming.sequence)
+            # The same head once more, now in full, may follow.
+            newest = max(newest, link.incoming.sequence - (message.base == 0))
         if manifest.sender != link.key_id:
             return Refusal.FORGED_SENDER
         if manifest.sequence <= newest:
             return Refusal.REPLAY
-        if manifest.body > message.piece_size * (MOST_UNITS - 1):
+        if message.body > self._largest_body:
+            return Refusal.OVERSIZE
+        if message.body > message.piece_size * (MOST_UNITS - 1):
             return Refusal.MALFORMED
         freed = link.incoming.size if link.incoming is not None else 0
-        if self.memory - freed + manifest.body > self._limits.memory:
+        if self.memory - freed + message.body > self._limits.memory:
             return Refusal.NO_MEMORY
         if not link.budget.take_manifest(self._shared, now):
             return Refusal.OVER_BUDGET
@@ -139,13 +166,14 @@ class HeadInbox:
 
     def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> float:
         """Process a piece of a head, also one that overtook its manifest; return its worth."""
-        incoming = link.incoming
-        if piece.sequence <= self.seen(link.key_id) or (incoming is not None and piece.sequence < incoming.sequence):
-            self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP)))
+        incoming, sequence = link.incoming, piece.transfer >> 1
+        if sequence <= self.seen(link.key_id) or (incoming is not None and piece.transfer < incoming.transfer):
+            kept = sequence == self.seen(link.key_id) and sequence in link.bases
+            self._answer(link, piece.transfer, piece.order, KEPT if kept else STOP)
             return LATE
-        if incoming is None or piece.sequence > incoming.sequence:
+        if incoming is None or piece.transfer > incoming.transfer:
             self.forget(link)
-            incoming = link.incoming = Incoming(piece.sequence, now)
+            incoming = link.incoming = Incoming(piece.transfer, now)
         incoming.bytes += size
         pieces = incoming.pieces
         if not incoming.add(piece, now):
@@ -155,31 +183,49 @@ class HeadInbox:
         self._progress(link, now)
         return worth
 
-    def _progress(self, link: Link, now: float) -> None:
+    def _progress(self, link: Link, now: float) -> bool:
+        """Acknowledge what has come, and finish what is complete; return whether a head arrived."""
         incoming = link.incoming
-        self._acknowledge(link, now)
-        if incoming is not None and incoming.complete:
-            self._finish(link, incoming)
+        if incoming is None or not incoming.complete:
+            self._acknowledge(link, now)
+            return False
+        answer = self._finish(link, incoming)
+        self._answer(link, incoming.transfer, incoming.newest, answer)
+        return answer == KEPT or not self._bases
 
     def _acknowledge(self, link: Link, now: float) -> None:
         if link.incoming is not None and (news := link.incoming.acknowledgement(now)) is not None:
             self._send(link, encode(news))
 
-    def _finish(self, link: Link, incoming: Incoming) -> None:
+    def _finish(self, link: Link, incoming: Incoming) -> int:
+        """Decode a head that is complete; return what to answer."""
         manifest, body = incoming.manifest, incoming.body()
         assert manifest is not None
         self.forget(link)
+        base = link.bases.get(incoming.base)
+        if incoming.base and base is None:
+            return FULL
+        head = decode_grid(body, shape=manifest.shape, base=base)
+        refusal = head if isinstance(head, Refusal) else None if manifest.matches(head) else Refusal.BAD_DIGEST
+        if refusal is not None:
+            self._counters.refuse(refusal)
+            if incoming.base:
+                return FULL
         self._seen[link.key_id] = manifest.sequence
         self._seen.move_to_end(link.key_id)
         if len(self._seen) > REMEMBERED_SENDERS:
             self._seen.popitem(last=False)
-        if not manifest.matches(body):
-            self._counters.refuse(Refusal.BAD_DIGEST)
-            return
-        head = decode_head(body, shape=manifest.shape, encoding=manifest.encoding, compression=manifest.compression)
-        if isinstance(head, Refusal):
-            self._counters.refuse(head)
-            return
+        if not isinstance(head, GridHead) or refusal is not None:
+            return STOP
+        self._take(link, incoming, manifest, head)
+        # It knows of the base, so it asks for no older one.
+        link.bases = {sequence: each for sequence, each in link.bases.items() if sequence >= incoming.base}
+        link.bases[manifest.sequence] = head
+        while len(link.bases) > self._bases:
+            del link.bases[next(iter(link.bases))]
+        return KEPT if link.bases else STOP
+
+    def _take(self, link: Link, incoming: Incoming, manifest: Manifest, head: GridHead) -> None:
         link.budget.head_followed()
         self._counters.heads_in += 1
         link.heads_in += 1
@@ -191,7 +237,7 @@ class HeadInbox:
         self._inbox[link.key_id] = ReceivedHead(
             sender=link.key_id,
             iteration=manifest.iteration,
-            head=head,
+            head=head.values(),
             claims=manifest.claims(),
             sequence=manifest.sequence,
             address=link.address,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bristle.p2p.limits import NeighbourBudget
 from bristle.p2p.transfer import Incoming, Outgoing, Path
+from bristle.wire.grid import GridHead
 from bristle.wire.handshake import Caller
 from bristle.wire.messages import Address
 from bristle.wire.refusal import Refusal
@@ -100,6 +101,12 @@ class Link:
     path: Path = field(default_factory=Path)
     outgoing: Outgoing | None = None
     incoming: Incoming | None = None
+    bases: dict[int, GridHead] = field(default_factory=dict, repr=False)
+    """Heads received from it, by sequence number: what its next ones may be differences from."""
+
+    known: int = 0
+    """Sequence number of our newest head that it said it keeps; 0 for none."""
+
     taken: int = 0
     needed: int = 1
     heads_in: int = 0

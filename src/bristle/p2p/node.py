@@ -22,7 +22,7 @@ from bristle.wire.identity import Identity
 from bristle.wire.messages import Acknowledgement, Address, Leave, Message, Peers, Piece, SignedManifest
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SEALED, session_id_of
-from bristle.wire.sizes import LARGEST_DATAGRAM, Encoding
+from bristle.wire.sizes import LARGEST_DATAGRAM
 
 _SEALED = bytes([SEALED])
 _PEERS = bytes([messages.PEERS])
@@ -127,8 +127,6 @@ class Node:
         *,
         iteration: int,
         claims: NDArray[np.bool_] | None = None,
-        encoding: Encoding = "float32",
-        compress: bool = True,
         now: float,
     ) -> None:
         """Share a head with all neighbours, and with those that join before the next one."""
@@ -137,8 +135,6 @@ class Node:
             self.membership.links.values(),
             iteration=iteration,
             claims=claims,
-            encoding=encoding,
-            compress=compress,
             now=now,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Outgoing
-from bristle.wire.encoding import PLAIN, ZLIB, encode_head
+from bristle.wire.grid import GridHead, encode_grid, largest_grid_body, on_grid
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
-from bristle.wire.messages import MOST_UNITS, Acknowledgement, is_loopback
-from bristle.wire.sizes import Encoding, piece_bytes
+from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback
+from bristle.wire.sizes import piece_bytes
 
 FURTHEST = 2**41
 """How far a neighbour may advance our sequence numbers, in milliseconds (some 70 years); larger values are ignored.
@@ -37,15 +37,32 @@ _RECENT = 64
 _UNANSWERED = 2.0
 """Seconds without any answer after which a neighbour gets probes instead of whole heads."""
 
+_REMEMBERED = 8
+"""Own heads that are kept for neighbours that know an older one; others get a head in full."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Share:
-    """A head that is being shared: signed once, the same for all neighbours."""
+    """A head that is being shared: signed once, the same for all neighbours.
+
+    Parameters
+    ----------
+    sequence : int
+        Sequence number.
+    head : GridHead
+        The head as everybody shall know it.
+    signed : bytes
+        The manifest.
+    started : float
+        When.
+    """
 
     sequence: int
+    head: GridHead
     signed: bytes
-    body: bytes
     started: float
+    bodies: dict[int, bytes] = field(default_factory=dict)
+    """What is sent of it, by the sequence number of the head that it is a difference from; 0 for none."""
 
 
 class HeadOutbox:
@@ -76,6 +93,7 @@ class HeadOutbox:
         self.next_sequence = self.first_sequence = sequence
         self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
         self.current: Share | None = None
+        self._public: dict[int, GridHead] = {}
         self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
         self._half_after: float | None = None
@@ -88,8 +106,6 @@ class HeadOutbox:
         *,
         iteration: int,
         claims: NDArray[np.bool_] | None,
-        encoding: Encoding,
-        compress: bool,
         now: float,
     ) -> None:
         """Sign a head and start sending it to neighbours, in place of an older one."""
@@ -98,25 +114,28 @@ class HeadOutbox:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
         if claims is not None and claims.shape != (classes,):
             raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
-        body = encode_head(head, encoding=encoding, compress=compress)
-        if len(body) > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
+        largest = largest_grid_body(self._group.shape)
+        if largest > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
             raise ValueError(
-                f"the head takes {len(body)} bytes, too many for datagrams of {self._limits.datagram} bytes"
+                f"a head may take {largest} bytes, too many for datagrams of {self._limits.datagram} bytes"
             )
+        public = on_grid(head, None if self.current is None else self.current.head)
+        content = public.content()
         manifest = Manifest(
             group=self._group.id,
             sender=self._identity.key_id,
             sequence=self.next_sequence,
             iteration=iteration,
-            encoding=encoding,
-            compression=ZLIB if compress else PLAIN,
             classes=classes,
             features=features,
-            body=len(body),
-            digests=digests_of(body),
+            body=len(content),
+            digests=digests_of(content),
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
         )
-        self.current = Share(self.next_sequence, encode_manifest(manifest, self._identity), body, now)
+        self.current = Share(self.next_sequence, public, encode_manifest(manifest, self._identity), now)
+        self._public[self.next_sequence] = public
+        if len(self._public) > _REMEMBERED:
+            del self._public[next(iter(self._public))]
         self.next_sequence += 1
         links = list(links)
         self._first_after = self._half_after = None
@@ -132,17 +151,29 @@ class HeadOutbox:
         self._end(link)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
-        datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
+        base, body = self._body(self.current, link.known)
         link.outgoing = Outgoing(
             sequence=self.current.sequence,
             signed=self.current.signed,
-            body=self.current.body,
-            piece_size=piece_bytes(datagram),
+            body=body,
+            base=base,
+            datagram=self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram,
             path=link.path,
             now=now,
             patience=self._limits.patience,
         )
         return link.outgoing
+
+    def _body(self, share: Share, known: int) -> tuple[int, bytes]:
+        """Return what to send of a head to somebody who knows an earlier one, and which one it is a difference from."""
+        base = known if known in self._public and known != share.sequence else 0
+        if base not in share.bodies:
+            share.bodies[base] = encode_grid(share.head, self._public[base] if base else None)
+            if base and base != share.sequence - 1:  # After a while a difference has no less to say than a whole head.
+                full = self._body(share, 0)[1]
+                if len(full) < len(share.bodies[base]):
+                    return 0, full
+        return base, share.bodies[base]
 
     def _end(self, link: Link) -> None:
         """Count the outcome of a transfer and end it."""
@@ -159,7 +190,8 @@ class HeadOutbox:
             outgoing.failed = True
 
     def joined(self, link: Link, now: float) -> None:
-        """Send the newest head to a new or reconnected neighbour."""
+        """Send the newest head, in full, to a new or reconnected neighbour."""
+        link.known = 0
         if self.current is not None:
             self._begin(link, now)
             self.pump([link], now)
@@ -189,15 +221,23 @@ class HeadOutbox:
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Process an acknowledgement and send what it makes room for; return its worth."""
-        if self.current is None or not 0 <= self.current.sequence - news.sequence < _RECENT:
+        sequence = news.transfer >> 1
+        if self.current is None or not 0 <= self.current.sequence - sequence < _RECENT:
             return NOTHING
         link.path.asked = None
+        if news.base == KEPT:
+            link.known = max(link.known, sequence)
         outgoing = link.outgoing
-        if outgoing is None or news.sequence != outgoing.sequence:
+        if outgoing is None or news.transfer != outgoing.transfer:
             return LATE
         missing = outgoing.missing
         outgoing.acknowledged(news, now)
-        if outgoing.over:
+        if outgoing.ended == FULL and link.known:
+            link.known, link.outgoing = 0, None
+            again = self._begin(link, now)
+            self.awaited = [again if each is outgoing else each for each in self.awaited]
+            self.pump([link], now)
+        elif outgoing.over:
             self._end(link)
         else:
             self.pump([link], now)

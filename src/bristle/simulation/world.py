@@ -104,7 +104,7 @@ class World:
         )
         self.exchange = Exchange(scenario, self.population, classes) if scenario.rule.shares == "evidence" else None
         self.bias: Array | None = None
-        self._message_bytes: Integers | int = head_bytes(*self.head_shape)
+        self._message_bytes: Integers = np.array(head_bytes(*self.head_shape))
         self._neighbourhoods = Neighbourhoods(scenario)
         self._neighbourhoods.at(1)  # raises if the topology is impossible
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
@@ -191,8 +191,7 @@ class World:
             return heads
         before, now = self.public, on_grid(to_numpy(heads), self.public)
         if before is not None:
-            exponents = np.where(acting[:, None], now.exponents, before.exponents)
-            now = GridHead(exponents, np.where(acting[:, None, None], now.steps, before.steps))
+            now.exponents[~acting], now.steps[~acting] = before.exponents[~acting], before.steps[~acting]
         self.public = now
         bodies = [
             len(encode_grid(now[peer], None if before is None else before[peer])) if acting[peer] else 0

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import DIGEST
 
 LARGEST_STEPS = 32_767
 LOWEST, HIGHEST = -120, 100
@@ -40,7 +38,7 @@ _SMALLEST = 2.0**LOWEST
 _MOST_BEYOND = 64
 """One number in so many may be too large for a pair of digits before one digit a byte is tried, too."""
 
-_DIGITS: Final = {
+_DIGITS: Final[dict[int, NDArray[Any]]] = {
     1: np.arange(256, dtype=np.int16)[:, None] - 127,
     2: (np.stack(np.divmod(np.arange(256), 15), axis=1) - 7).astype(np.int8),
 }
@@ -70,11 +68,9 @@ class GridHead:
         """Return the head, exactly: steps times 2^exponent [..., C, D]."""
         return np.ldexp(self.steps.astype(np.float32), self.exponents.astype(np.int32)[..., None])
 
-    def digest(self) -> bytes:
-        """Return the BLAKE2b digest of the exponents, a byte each, and the steps, two bytes each, lower byte first."""
-        hashed = blake2b(self.exponents.tobytes(), digest_size=DIGEST)
-        hashed.update(np.ascontiguousarray(self.steps, dtype="<i2").data)
-        return hashed.digest()
+    def content(self) -> bytes:
+        """Return the exponents, a byte each, and the steps, two bytes each, lower byte first: what is signed."""
+        return self.exponents.tobytes() + np.ascontiguousarray(self.steps, dtype="<i2").tobytes()
 
 
 def on_grid(head: NDArray[Any], previous: GridHead | None = None) -> GridHead:
@@ -198,7 +194,7 @@ def _foreseen(base: GridHead | None, exponents: NDArray[np.int8], shape: tuple[i
     down = np.clip(shift, 0, 16)
     moved = np.where(shift > 0, (steps + ((1 << down) >> 1)) >> down, steps << np.clip(-shift, 0, 15))
     moved[np.abs(coarser) > 15] = 0
-    return np.clip(moved, -LARGEST_STEPS, LARGEST_STEPS)
+    return moved.clip(-LARGEST_STEPS, LARGEST_STEPS)
 
 
 def _deflated(exponents: NDArray[np.int8], difference: NDArray[np.int32], digits: int) -> bytes:

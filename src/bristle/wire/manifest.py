@@ -9,11 +9,11 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.wire.encoding import ENCODING_CODES, ENCODINGS, PLAIN, ZLIB, largest_body
+from bristle.wire.grid import GridHead
 from bristle.wire.group import GROUP_ID_BYTES, Group
 from bristle.wire.identity import KEY_ID_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, MOST_CHUNKS, Encoding, chunk_bytes, chunk_count
+from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, MOST_CHUNKS, chunk_bytes, chunk_count, content_bytes
 
 VERSION = 1
 CLAIMS = 1
@@ -47,8 +47,6 @@ class Manifest:
         Sequence number, larger for every new head of a sender.
     iteration : int
         The sender's iteration, as it states.
-    encoding, compression
-        Encoding of the body.
     classes, features : int
         The head's shape.
     body : int
@@ -63,8 +61,6 @@ class Manifest:
     sender: bytes
     sequence: int
     iteration: int
-    encoding: Encoding
-    compression: int
     classes: int
     features: int
     body: int
@@ -84,9 +80,10 @@ class Manifest:
                 return np.unpackbits(bits, count=self.classes, bitorder="little").astype(np.bool_)
         return None
 
-    def matches(self, body: bytes) -> bool:
-        """Return whether a body matches the signed digests."""
-        return len(body) == self.body and digests_of(body) == self.digests
+    def matches(self, head: GridHead) -> bool:
+        """Return whether a head matches the signed digests."""
+        content = head.content()
+        return len(content) == self.body and digests_of(content) == self.digests
 
 
 def claims_extension(claims: NDArray[np.bool_]) -> ManifestExtension:
@@ -116,8 +113,8 @@ def encode_manifest(manifest: Manifest, identity: Identity) -> bytes:
     content = (
         _FIELDS.pack(
             VERSION,
-            ENCODING_CODES[manifest.encoding],
-            manifest.compression,
+            4,
+            0,
             0,
             manifest.group,
             manifest.sender,
@@ -151,12 +148,11 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
         return Refusal.VERSION
     if group_id != group.id:
         return Refusal.WRONG_GROUP
-    if code not in ENCODINGS or compression not in (PLAIN, ZLIB) or reserved:
+    if code != 4 or compression or reserved:
         return Refusal.MALFORMED
     if (classes, features) != group.shape:
         return Refusal.WRONG_SHAPE
-    encoding = ENCODINGS[code]
-    if body > largest_body(group.shape, encoding, compression):
+    if body != content_bytes(*group.shape):
         return Refusal.OVERSIZE
     if not 1 <= chunks <= MOST_CHUNKS or chunk != chunk_bytes(body) or chunks != chunk_count(body):
         return Refusal.MALFORMED
@@ -171,8 +167,6 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
         sender=sender,
         sequence=sequence,
         iteration=iteration,
-        encoding=encoding,
-        compression=compression,
         classes=classes,
         features=features,
         body=body,

@@ -66,10 +66,14 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
 
 
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = range(1, 6)
-STOP = 0xFFFF
-"""Value of an acknowledgement's base: send no more of this head; it has arrived, or was refused."""
+FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
+"""Values of an acknowledgement's base that end a transfer.
 
-MOST_UNITS = STOP - 1
+Send this head in full: what it is a difference from is not here, or led to another head; the head has arrived and is
+kept for the next difference; send no more of this head, which has arrived or was refused.
+"""
+
+MOST_UNITS = FULL - 1
 LARGEST_BITMAP = 128
 """Bytes: acknowledgements cover 1024 units beyond the first missing one, and a sender has no more in flight."""
 
@@ -77,25 +81,44 @@ MOST_PEERS = 24
 
 _PIECE = struct.Struct(">BQIH")
 _ACKNOWLEDGEMENT = struct.Struct(">BQIH")
-_MANIFEST = struct.Struct(">BIH")
+_MANIFEST = struct.Struct(">BIHQIH")
 _PEERS = struct.Struct(">BQB")
 _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
 
 @dataclass(frozen=True)
 class SignedManifest:
-    """A signed manifest, and the size of the pieces of its body."""
+    """A signed manifest, how its head is sent to this neighbour, and the beginning of that.
+
+    Parameters
+    ----------
+    order : int
+        Transmission number within this transfer, retransmissions included.
+    piece_size : int
+        Size of the pieces of the body.
+    base : int
+        Sequence number of the head that the body is a difference from; 0 if it is sent in full.
+    body : int
+        Size of the body in bytes.
+    signed : bytes
+        The manifest.
+    start : bytes
+        As much of the body as fits beside it.
+    """
 
     order: int
     piece_size: int
+    base: int
+    body: int
     signed: bytes
+    start: bytes = b""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a body. `order`: transmission number within this head, retransmissions included."""
+    """A part of a body. `order`: transmission number within this transfer, retransmissions included."""
 
-    sequence: int
+    transfer: int
     order: int
     index: int
     data: bytes
@@ -107,17 +130,17 @@ class Acknowledgement:
 
     Parameters
     ----------
-    sequence : int
-        Sequence number of the head.
+    transfer : int
+        Which transfer of which head.
     newest : int
         Highest transmission number received.
     base : int
-        All units below it have arrived; `STOP`: send no more.
+        All units below it have arrived; or `FULL`, `KEPT` or `STOP`.
     later : int
         Bitmap: bit i is set if unit base + 1 + i has arrived.
     """
 
-    sequence: int
+    transfer: int
     newest: int
     base: int
     later: int = 0
@@ -136,19 +159,24 @@ class Leave:
     """The sender leaves."""
 
 
+def transfer_of(sequence: int, base: int) -> int:
+    """Return the number of a transfer: twice the head's sequence number, and one more if it is sent in full."""
+    return 2 * sequence + (base == 0)
+
+
 Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
 
 
 def encode(message: Message) -> bytes:
     """Encode a message, to be sealed."""
     match message:
-        case Piece(sequence, order, index, data):
-            return _PIECE.pack(PIECE, sequence, order, index) + data
-        case Acknowledgement(sequence, newest, base, later):
+        case Piece(transfer, order, index, data):
+            return _PIECE.pack(PIECE, transfer, order, index) + data
+        case Acknowledgement(transfer, newest, base, later):
             bitmap = later.to_bytes((later.bit_length() + 7) // 8, "little")[:LARGEST_BITMAP]
-            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, sequence, newest, base) + bitmap
-        case SignedManifest(order, piece_size, signed):
-            return _MANIFEST.pack(MANIFEST, order, piece_size) + signed
+            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, transfer, newest, base) + bitmap
+        case SignedManifest(order, piece_size, base, body, signed, start):
+            return _MANIFEST.pack(MANIFEST, order, piece_size, base, body, len(signed)) + signed + start
         case Peers(seen, others):
             records = b"".join(key_id + encode_address(address) for key_id, address in others)
             return _PEERS.pack(PEERS, seen, len(others)) + records
@@ -160,15 +188,16 @@ def decode(data: bytes) -> Message | Refusal:
     """Decode an unsealed message, or return why it is refused."""
     kind = data[0] if data else 0
     if kind == PIECE and len(data) > _PIECE.size:
-        _, sequence, order, index = _PIECE.unpack_from(data)
-        return Piece(sequence, order, index, data[_PIECE.size :])
+        _, transfer, order, index = _PIECE.unpack_from(data)
+        return Piece(transfer, order, index, data[_PIECE.size :])
     if kind == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
-        _, sequence, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
-        return Acknowledgement(sequence, newest, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
+        _, transfer, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
+        return Acknowledgement(transfer, newest, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
     if kind == MANIFEST and len(data) > _MANIFEST.size:
-        _, order, piece_size = _MANIFEST.unpack_from(data)
-        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE:
-            return SignedManifest(order, piece_size, data[_MANIFEST.size :])
+        _, order, piece_size, base, body, length = _MANIFEST.unpack_from(data)
+        signed, start = data[_MANIFEST.size : _MANIFEST.size + length], data[_MANIFEST.size + length :]
+        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE and len(signed) == length and len(start) <= body:
+            return SignedManifest(order, piece_size, base, body, signed, start)
     if kind == PEERS and len(data) >= _PEERS.size:
         return _decode_peers(data)
     if kind == LEAVE and len(data) == 1:

@@ -21,8 +21,8 @@ SEAL = 29
 PIECE_HEADER = 15
 """Before a piece's bytes: kind 1, sequence 8, order 4, index 2."""
 
-ENVELOPE = 7
-"""Before a manifest: kind 1, order 4, size of a piece 2."""
+ENVELOPE = 21
+"""Before a manifest: kind 1, order 4, size of a piece 2, base 8, size of the body 4, size of the manifest 2."""
 
 MANIFEST = 140
 """A manifest without digests and extensions: fields 76, signature 64."""
@@ -50,6 +50,11 @@ def raw_bytes(classes: int, features: int, encoding: Encoding) -> int:
     """Return the size of a head before compression: bytes per value times C D, and 4 C for the scales of int8."""
     scales = SCALE_BYTES * classes if encoding == "int8" else 0
     return VALUE_BYTES[encoding] * classes * features + scales
+
+
+def content_bytes(classes: int, features: int) -> int:
+    """Return the size of a head as it is signed: C exponents and 2 C D bytes of steps."""
+    return classes + 2 * classes * features
 
 
 def chunk_bytes(body: int) -> int:
