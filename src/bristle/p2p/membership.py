@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable
 
 from bristle.p2p.contacts import Contacts, NeighbourSlots
 from bristle.p2p.flood_filter import AllowedTraffic
-from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget
+from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget, TokenBucket
 from bristle.p2p.neighbour import Counters, Guest, Link, PendingHandshake
 from bristle.p2p.transfer import Path
 from bristle.wire import handshake
 from bristle.wire.group import Group
-from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome
+from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, OtherVersion, Welcome
 from bristle.wire.identity import Identity, key_id_of
 from bristle.wire.messages import MOST_PEERS, Address, Leave, Peers, encode, may_hand_on
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SESSION_ID_BYTES, Session
+
+LOG = logging.getLogger("bristle.p2p")
 
 ANSWER_WITHIN = 2.5
 """Timeout of a handshake in seconds."""
@@ -29,6 +32,12 @@ FEW_PEERS = 4
 
 _AGAIN = 0.5
 """Seconds after which an unanswered message is sent again."""
+
+_WARNINGS, _MOST_WARNINGS = 1 / 60, 8.0
+"""Warnings about peers of other versions, per second and at once: anybody can cause them, from any address."""
+
+_WARNED = 256
+"""Addresses remembered that were warned about, each once."""
 
 
 class Membership:
@@ -77,6 +86,8 @@ class Membership:
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
         self.pending: dict[bytes, PendingHandshake] = {}
         self._cookies = CookieJar(entropy(32))
+        self._warnings = TokenBucket(_WARNINGS, _MOST_WARNINGS)
+        self._warned: OrderedDict[tuple[Address, int], None] = OrderedDict()
 
     def allowed(self) -> AllowedTraffic:
         """Return what the flood filter accepts: open sessions, and handshakes of known and called hosts."""
@@ -127,6 +138,32 @@ class Membership:
                 self._on_join(message, address, now)
             case Welcome():
                 self._on_welcome(message, address, now)
+            case OtherVersion():
+                self._on_other_version(message, address, now)
+
+    def _on_other_version(self, message: OtherVersion, address: Address, now: float) -> None:
+        """Note that a peer speaks another version; if it called, answer that this one does, too."""
+        if message.asks:
+            self._send(address, handshake.encode_other_version(self._group, message))
+        else:
+            call = self.pending.get(message.nonce)
+            if call is None or call.address != address:
+                self._counters.refuse(Refusal.UNKNOWN_SESSION)
+                return
+            del self.pending[message.nonce]
+        self._counters.refuse(Refusal.VERSION)
+        if (address, message.version) in self._warned or not self._warnings.take(1, now):
+            return
+        self._warned[address, message.version] = None
+        if len(self._warned) > _WARNED:
+            self._warned.popitem(last=False)
+        LOG.warning(
+            "the peer at %s port %d speaks version %d of the wire format, this one version %d; "
+            "install the same release of Bristle on both",
+            *address,
+            message.version,
+            handshake.VERSION,
+        )
 
     def _on_join(self, join: Join, address: Address, now: float) -> None:
         full = not self.slots.room_for(key_id_of(join.key), address)

@@ -17,7 +17,7 @@ from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
 from bristle.p2p.outbox import HeadOutbox
 from bristle.wire import messages
 from bristle.wire.group import Group
-from bristle.wire.handshake import is_handshake, prefix_of
+from bristle.wire.handshake import PREFIX_BYTES, is_handshake, prefix_1_of, prefix_of
 from bristle.wire.identity import Identity
 from bristle.wire.messages import Acknowledgement, Address, Leave, Message, Peers, Piece, SignedManifest
 from bristle.wire.refusal import Refusal
@@ -74,7 +74,7 @@ class Node:
         self._group = group
         self._limits = limits
         self._shared = SharedBudget(limits)
-        self._prefix = prefix_of(group)
+        self._prefixes = prefix_of(group), prefix_1_of(group)
         self._housekept = -math.inf
         self.inbox = HeadInbox(
             group=group, limits=limits, counters=self.counters, shared=self._shared, send=self.send_message
@@ -159,7 +159,7 @@ class Node:
             self.counters.refuse(Refusal.OVERSIZE)
         elif datagram[:1] == _SEALED:
             self._receive_sealed(address, datagram, now)
-        elif datagram.startswith(self._prefix) and len(datagram) > len(self._prefix):
+        elif datagram.startswith(self._prefixes) and len(datagram) > PREFIX_BYTES:
             self.membership.receive(address, datagram, now)
         else:
             self.counters.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)
