@@ -35,14 +35,14 @@ _RADIX: Final = {1: 255, 2: 15}
 
 _BIAS = 128
 _SMALLEST = 2.0**LOWEST
-_MOST_BEYOND = 64
-"""One number in so many may be too large for a pair of digits before one digit a byte is tried, too."""
+_FARTHEST = 16
+"""Powers of two between two grids from which on nothing is foreseen."""
 
-_DIGITS: Final[dict[int, NDArray[Any]]] = {
-    1: np.arange(256, dtype=np.int16)[:, None] - 127,
-    2: (np.stack(np.divmod(np.arange(256), 15), axis=1) - 7).astype(np.int8),
-}
-"""What the digits of each byte stand for."""
+_MOST_BEYOND = 64
+"""One number in so many may be too large for a digit of a pair; where there are more, a byte holds one digit."""
+
+_PAIRS: Final = (np.stack(np.divmod(np.arange(256), 15), axis=1) - 7).astype(np.int8).view(np.int16).reshape(-1)
+"""The two digits that each byte stands for, as two bytes of one number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +119,9 @@ def _sizes(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def encode_grid(head: GridHead, base: GridHead | None) -> bytes:
     """Encode a public head as the difference from another one; None: from zero."""
-    difference = head.steps.ravel() - _foreseen(base, head.exponents, head.steps.shape).ravel()
-    pairs = _deflated(head.exponents, difference, 2)
+    difference = (head.steps - _foreseen(base, head.exponents, head.steps.shape)).reshape(-1)
     beyond = int(np.count_nonzero(np.abs(difference) >= _RADIX[2] // 2))
-    if beyond * _MOST_BEYOND <= difference.size:
-        return pairs
-    return min(pairs, _deflated(head.exponents, difference, 1), key=len)
+    return _deflated(head.exponents, difference, 2 if beyond * _MOST_BEYOND <= difference.size else 1)
 
 
 def largest_grid_body(shape: tuple[int, int]) -> int:
@@ -154,18 +151,20 @@ def decode_grid(body: bytes, *, shape: tuple[int, int], base: GridHead | None) -
     packed = np.frombuffer(raw, np.uint8, end - start, start)
     if exponents.min() < LOWEST or exponents.max() > HIGHEST or packed.max() >= _RADIX[digits] ** digits:
         return Refusal.BAD_BODY
-    written = _DIGITS[digits][packed].reshape(-1)
-    difference = written[:size].astype(np.int32)
+    # A byte holds each digit: from 0 on in the one case, about 0 in the other.
+    written = _PAIRS.take(packed).view(np.int8) if digits == 2 else (packed - np.uint8(127)).view(np.int8)
     outer = _RADIX[digits] // 2
-    beyond = np.flatnonzero(np.abs(difference) == outer)
+    beyond = np.flatnonzero(np.abs(written[:size]) == outer)
     if len(raw) != end + 2 * len(beyond) or written[size:].any():
         return Refusal.BAD_BODY
+    kept = exponents.astype(np.int8)
+    steps = _foreseen(base, kept, shape)
+    flat = steps.reshape(-1)
+    flat += written[:size]
     if len(beyond):
         planes = np.frombuffer(raw, np.uint8, offset=end).reshape(2, -1).astype(np.int32)
-        difference[beyond] += np.sign(difference[beyond]) * (planes[0] + 256 * planes[1])
-    kept = exponents.astype(np.int8)
-    steps = _foreseen(base, kept, shape) + difference.reshape(shape)
-    if np.abs(steps).max() > LARGEST_STEPS:
+        flat[beyond] += np.sign(written[beyond]) * (planes[0] + 256 * planes[1])
+    if max(flat.max(), -flat.min()) > LARGEST_STEPS:
         return Refusal.BAD_BODY
     return GridHead(kept, steps.astype(np.int16))
 
@@ -187,14 +186,15 @@ def _foreseen(base: GridHead | None, exponents: NDArray[np.int8], shape: tuple[i
     if base is None:
         return np.zeros(shape, np.int32)
     steps = base.steps.astype(np.int32)
-    coarser = exponents.astype(np.int32) - base.exponents
-    if not coarser.any():
-        return steps
-    shift = coarser[:, None]
-    down = np.clip(shift, 0, 16)
-    moved = np.where(shift > 0, (steps + ((1 << down) >> 1)) >> down, steps << np.clip(-shift, 0, 15))
-    moved[np.abs(coarser) > 15] = 0
-    return moved.clip(-LARGEST_STEPS, LARGEST_STEPS)
+    for row in np.flatnonzero(exponents != base.exponents):
+        coarser = int(exponents[row]) - int(base.exponents[row])
+        if abs(coarser) >= _FARTHEST:
+            steps[row] = 0
+        elif coarser > 0:
+            steps[row] = (steps[row] + (1 << coarser >> 1)) >> coarser
+        else:
+            steps[row] = np.clip(steps[row] << -coarser, -LARGEST_STEPS, LARGEST_STEPS)
+    return steps
 
 
 def _deflated(exponents: NDArray[np.int8], difference: NDArray[np.int32], digits: int) -> bytes:
@@ -202,10 +202,10 @@ def _deflated(exponents: NDArray[np.int8], difference: NDArray[np.int32], digits
     radix = _RADIX[digits]
     outer = radix // 2
     places = np.full(-(-difference.size // digits) * digits, outer, np.uint8)
-    places[: difference.size] = np.clip(difference, -outer, outer) + outer
+    places[: difference.size] = difference.clip(-outer, outer) + outer
     packed = places[0::2] * np.uint8(radix) + places[1::2] if digits == 2 else places
-    sizes = np.abs(difference)
-    rest = (sizes[sizes >= outer] - outer).astype("<u2")
+    beyond = np.flatnonzero(np.abs(difference) >= outer)
+    rest = (np.abs(difference[beyond]) - outer).astype("<u2")
     plain = b"".join(
         (
             bytes([digits]),
@@ -215,5 +215,5 @@ def _deflated(exponents: NDArray[np.int8], difference: NDArray[np.int32], digits
         )
     )
     # What counts is how often each byte comes; there are no repetitions to look for.
-    deflater = zlib.compressobj(6, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
+    deflater = zlib.compressobj(6, zlib.DEFLATED, -13, 7, zlib.Z_HUFFMAN_ONLY)
     return deflater.compress(plain) + deflater.flush()
