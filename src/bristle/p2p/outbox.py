@@ -1,9 +1,10 @@
-"""Sending heads: signed once, sent to every neighbour at its own pace. No sockets, no clock."""
+"""Sending heads and statements: signed once, sent to every neighbour at its own pace. No sockets, no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Outgoing
+from bristle.rules.evidence.statement import Statement
+from bristle.wire.encoding import PLAIN, ZLIB, encode_statement
 from bristle.wire.grid import GridHead, encode_grid, largest_grid_body, on_grid
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
+from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
 from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback
-from bristle.wire.sizes import piece_bytes
+from bristle.wire.sizes import Encoding, piece_bytes
 
 FURTHEST = 2**41
 """How far a neighbour may advance our sequence numbers, in milliseconds (some 70 years); larger values are ignored.
@@ -32,41 +36,31 @@ _STALL = 1.0
 
 _STALLED_SLOWNESS = 4.0
 _RECENT = 64
-"""Number of latest heads for which acknowledgements may still come."""
+"""Number of latest bodies for which acknowledgements may still come."""
 
 _UNANSWERED = 2.0
 """Seconds without any answer after which a neighbour gets probes instead of whole heads."""
 
 _REMEMBERED = 8
-"""Own heads that are kept for neighbours that know an older one; others get a head in full."""
+"""Own heads that are kept for neighbours that know an older one; those that know none of them get a head in full."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Share:
-    """A head that is being shared: signed once, the same for all neighbours.
+    """A body that is being shared: signed once, the same for all neighbours."""
 
-    Parameters
-    ----------
-    sequence : int
-        Sequence number.
-    head : GridHead
-        The head as everybody shall know it.
-    signed : bytes
-        The manifest.
-    started : float
-        When.
-    """
-
+    kind: Kind
     sequence: int
-    head: GridHead
+    expires: int
     signed: bytes
+    body: bytes
     started: float
-    bodies: dict[int, bytes] = field(default_factory=dict)
-    """What is sent of it, by the sequence number of the head that it is a difference from; 0 for none."""
+    sent: dict[int, bytes] = field(default_factory=dict, compare=False)
+    """What is sent of it, by the number of the head that this is a difference from; 0: in full."""
 
 
-class HeadOutbox:
-    """Sends the own head to all neighbours.
+class BodyOutbox:
+    """Sends the own head and the own statement to all neighbours.
 
     Parameters
     ----------
@@ -75,7 +69,7 @@ class HeadOutbox:
     send : callable
         Seals a message and sends it to a neighbour.
     sequence : int
-        Sequence number of the first head; larger than in earlier runs, such as the time in milliseconds.
+        Sequence number of the first body; larger than in earlier runs, such as the time in milliseconds.
     """
 
     def __init__(
@@ -92,8 +86,8 @@ class HeadOutbox:
         self._send = send
         self.next_sequence = self.first_sequence = sequence
         self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
-        self.current: Share | None = None
-        self._public: dict[int, GridHead] = {}
+        self.current: dict[Kind, Share] = {}
+        self._heads: dict[int, GridHead] = {}
         self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
         self._half_after: float | None = None
@@ -109,106 +103,160 @@ class HeadOutbox:
         now: float,
     ) -> None:
         """Sign a head and start sending it to neighbours, in place of an older one."""
-        classes, features = self._group.shape
+        classes, _ = self._group.shape
         if head.shape != self._group.shape:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
         if claims is not None and claims.shape != (classes,):
             raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
-        largest = largest_grid_body(self._group.shape)
-        if largest > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
-            raise ValueError(
-                f"a head may take {largest} bytes, too many for datagrams of {self._limits.datagram} bytes"
-            )
-        public = on_grid(head, None if self.current is None else self.current.head)
-        content = public.content()
-        manifest = Manifest(
-            group=self._group.id,
-            sender=self._identity.key_id,
-            sequence=self.next_sequence,
+        self._check_fits(Kind.HEAD, largest_grid_body(self._group.shape))
+        before = self.current.get(Kind.HEAD)
+        public = on_grid(head, None if before is None else self._heads[before.sequence])
+        share = self._sign(
+            Kind.HEAD,
+            public.content(),
             iteration=iteration,
-            classes=classes,
-            features=features,
-            body=len(content),
-            digests=digests_of(content),
+            encoding="grid",
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
+            now=now,
         )
-        self.current = Share(self.next_sequence, public, encode_manifest(manifest, self._identity), now)
-        self._public[self.next_sequence] = public
-        if len(self._public) > _REMEMBERED:
-            del self._public[next(iter(self._public))]
-        self.next_sequence += 1
+        self._heads[share.sequence] = public
+        if len(self._heads) > _REMEMBERED:
+            del self._heads[next(iter(self._heads))]
         links = list(links)
         self._first_after = self._half_after = None
-        started = [(link, self._begin(link, now)) for link in links]
+        started = [(link, self._begin(link, share, now)) for link in links]
         # New neighbours are waited for only while none has proved reliable: else each new identity could stall us once.
         self.awaited = [outgoing for link, outgoing in started if link.reliable] or [
             outgoing for link, outgoing in started if not link.failed
         ]
         self.pump(links, now)
 
-    def _begin(self, link: Link, now: float) -> Outgoing:
-        assert self.current is not None
-        self._end(link)
+    def share_statement(
+        self,
+        statement: Statement,
+        links: Iterable[Link],
+        *,
+        expires: int,
+        encoding: Encoding,
+        compress: bool,
+        now: float,
+    ) -> None:
+        """Sign a statement and start sending it, in place of an older one; an unchanged one is not sent again."""
+        if statement.rows.shape != self._group.shape:
+            raise ValueError(f"statements of this group have shape {self._group.shape}, not {statement.rows.shape}")
+        body = encode_statement(statement, encoding=encoding, compress=compress)
+        self._check_fits(Kind.STATEMENT, len(body))
+        before = self.current.get(Kind.STATEMENT)
+        if before is not None and (before.body, before.expires) == (body, expires):
+            return
+        assert statement.factors is not None
+        share = self._sign(
+            Kind.STATEMENT,
+            body,
+            expires=expires,
+            rank=len(statement.factors),
+            encoding=encoding,
+            compression=ZLIB if compress else PLAIN,
+            now=now,
+        )
+        share.sent[0] = body
+        links = list(links)
+        for link in links:
+            self._begin(link, share, now)
+        self.pump(links, now)
+
+    def _check_fits(self, kind: Kind, size: int) -> None:
+        if size > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
+            raise ValueError(
+                f"a {kind.name.lower()} of this group takes up to {size} bytes, too many for datagrams of "
+                f"{self._limits.datagram} bytes"
+            )
+
+    def _sign(self, kind: Kind, body: bytes, *, now: float, compression: int = PLAIN, **fields: Any) -> Share:
+        """Sign a body, which everybody then gets."""
+        classes, features = self._group.shape
+        manifest = Manifest(
+            group=self._group.id,
+            author=self._identity.key,
+            kind=kind,
+            sequence=self.next_sequence,
+            compression=compression,
+            classes=classes,
+            features=features,
+            body=len(body),
+            digests=digests_of(body),
+            **fields,
+        )
+        signed = encode_manifest(manifest, self._identity)
+        share = self.current[kind] = Share(kind, self.next_sequence, manifest.expires, signed, body, now)
+        self.next_sequence += 1
+        return share
+
+    def _begin(self, link: Link, share: Share, now: float) -> Outgoing:
+        self._end(link, share.kind)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
-        base, body = self._body(self.current, link.known)
-        link.outgoing = Outgoing(
-            sequence=self.current.sequence,
-            signed=self.current.signed,
+        base, body = self._sent(share, link.known) if share.kind == Kind.HEAD else (0, share.sent[0])
+        outgoing = link.outgoing[share.kind] = Outgoing(
+            sequence=share.sequence,
+            signed=share.signed,
             body=body,
             base=base,
             datagram=self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram,
             path=link.path,
             now=now,
             patience=self._limits.patience,
+            kind=share.kind,
         )
-        return link.outgoing
+        return outgoing
 
-    def _body(self, share: Share, known: int) -> tuple[int, bytes]:
-        """Return what to send of a head to somebody who knows an earlier one, and which one it is a difference from."""
-        base = known if known in self._public and known != share.sequence else 0
-        if base not in share.bodies:
-            share.bodies[base] = encode_grid(share.head, self._public[base] if base else None)
-            if base and base != share.sequence - 1:  # After a while a difference has no less to say than a whole head.
-                full = self._body(share, 0)[1]
-                if len(full) < len(share.bodies[base]):
-                    return 0, full
-        return base, share.bodies[base]
+    def _sent(self, share: Share, known: int) -> tuple[int, bytes]:
+        """Return what to send of a head to somebody who knows an older one, and which one it is a difference from."""
+        base = known if known in self._heads and known != share.sequence else 0
+        if base not in share.sent:
+            share.sent[base] = encode_grid(self._heads[share.sequence], self._heads.get(base))
+            if base and base != share.sequence - 1:
+                # After a while a difference has as much to say as a whole head.
+                return min((self._sent(share, 0), (base, share.sent[base])), key=lambda sent: len(sent[1]))
+        return base, share.sent[base]
 
-    def _end(self, link: Link) -> None:
+    def _end(self, link: Link, kind: Kind) -> None:
         """Count the outcome of a transfer and end it."""
-        outgoing, link.outgoing = link.outgoing, None
+        outgoing = link.outgoing.pop(kind, None)
         if outgoing is None:
             return
         self.ended += 1
         self._counters.retransmissions += outgoing.retransmissions
-        if outgoing.delivered:
+        if kind == Kind.STATEMENT:
+            self._counters.statements_out += outgoing.delivered
+            self._counters.statements_given_up += not outgoing.delivered
+        elif outgoing.delivered:
             self._counters.heads_out += 1
             link.delivered()
         else:
             self._counters.heads_given_up += 1
-            outgoing.failed = True
+        outgoing.failed = not outgoing.delivered
 
     def joined(self, link: Link, now: float) -> None:
-        """Send the newest head, in full, to a new or reconnected neighbour."""
+        """Send the newest head, in full, and statement to a new or reconnected neighbour."""
         link.known = 0
-        if self.current is not None:
-            self._begin(link, now)
-            self.pump([link], now)
+        for share in self.current.values():
+            self._begin(link, share, now)
+        self.pump([link], now)
 
     def left(self, link: Link) -> None:
-        """End the transfer to a neighbour that left."""
-        self._end(link)
+        """End the transfers to a neighbour that left."""
+        for kind in list(link.outgoing):
+            self._end(link, kind)
 
     def pump(self, links: Iterable[Link], now: float) -> None:
         """Send what windows and the send rate allow, round robin."""
-        ready = [link for link in links if link.outgoing is not None]
+        ready = [(link, outgoing) for link in links for outgoing in link.outgoing.values()]
         while ready:
             still = []
-            for link in ready:
-                outgoing = link.outgoing
+            for link, outgoing in ready:
                 for _ in range(_QUANTUM):
-                    if outgoing is None or not outgoing.ready():
+                    if not outgoing.ready():
                         break
                     if self._pace.available(now) <= 0:
                         return
@@ -216,29 +264,30 @@ class HeadOutbox:
                     self._pace.tokens -= len(message)
                     self._send(link, message)
                 else:
-                    still.append(link)
+                    still.append((link, outgoing))
             ready = still
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Process an acknowledgement and send what it makes room for; return its worth."""
-        sequence = news.transfer >> 1
-        if self.current is None or not 0 <= self.current.sequence - sequence < _RECENT:
+        current, sequence = self.current.get(news.kind), news.transfer >> 1
+        if current is None or not 0 <= current.sequence - sequence < _RECENT:
             return NOTHING
         link.path.asked = None
-        if news.base == KEPT:
+        if news.base == KEPT and news.kind == Kind.HEAD:
             link.known = max(link.known, sequence)
-        outgoing = link.outgoing
+        outgoing = link.outgoing.get(news.kind)
         if outgoing is None or news.transfer != outgoing.transfer:
             return LATE
         missing = outgoing.missing
         outgoing.acknowledged(news, now)
         if outgoing.ended == FULL and link.known:
-            link.known, link.outgoing = 0, None
-            again = self._begin(link, now)
+            link.known = 0
+            del link.outgoing[news.kind]
+            again = self._begin(link, current, now)
             self.awaited = [again if each is outgoing else each for each in self.awaited]
             self.pump([link], now)
         elif outgoing.over:
-            self._end(link)
+            self._end(link, news.kind)
         else:
             self.pump([link], now)
         return WANTED if outgoing.missing < missing or outgoing.delivered else LATE
@@ -250,10 +299,11 @@ class HeadOutbox:
         long as that half did. Once one neighbour has it, the rest delay nothing for longer than a second, or four times
         what that one took.
         """
-        if self.current is None or all(outgoing.over for outgoing in self.awaited):
+        current = self.current.get(Kind.HEAD)
+        if current is None or all(outgoing.over for outgoing in self.awaited):
             return True
         arrived = sum(outgoing.delivered for outgoing in self.awaited)
-        elapsed = now - self.current.started
+        elapsed = now - current.started
         if self._first_after is None and arrived:
             self._first_after = elapsed
         if self._first_after is not None and elapsed > max(_STALL, _STALLED_SLOWNESS * self._first_after):
@@ -271,12 +321,12 @@ class HeadOutbox:
         """Retransmit and time out; return whether any transfer is in progress."""
         busy = False
         for link in links:
-            if link.outgoing is not None:
-                link.outgoing.tick(now)
-                if link.outgoing.over:
-                    if link.outgoing.failed:
-                        link.timed_out()
-                    self._end(link)
+            for outgoing in list(link.outgoing.values()):
+                outgoing.tick(now)
+                if outgoing.over:
+                    if outgoing.failed:
+                        link.timed_out(counts=outgoing.kind == Kind.HEAD)
+                    self._end(link, outgoing.kind)
                 else:
                     busy = True
         self.pump(links, now)

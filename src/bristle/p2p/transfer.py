@@ -1,4 +1,4 @@
-"""The transfer of one head to or from one neighbour: windows, acknowledgements, retransmission, timeouts."""
+"""The transfer of one body to or from one neighbour: windows, acknowledgements, retransmission, timeouts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest
 from bristle.wire.messages import (
     FULL,
@@ -28,23 +29,28 @@ MOST_ORPHANS = 32
 
 
 class Incoming:
-    """One head being received from one neighbour.
+    """One body being received from one neighbour.
 
     Parameters
     ----------
     transfer : int
-        The number of the transfer.
+        Number of the transfer.
     now : float
         When its first unit arrived.
+    kind : Kind
+        What it is.
     """
 
-    def __init__(self, transfer: int, now: float) -> None:
+    def __init__(self, transfer: int, now: float, kind: Kind = Kind.HEAD) -> None:
         self.transfer = transfer
+        self.kind = kind
         self.manifest: Manifest | None = None
+        self.signed = b""
         self.base = 0
         self.started = now
         self.size = 0
         self.bytes = 0
+        self.newest = 0
         self._start = b""
         self._piece_size = 0
         self._units = 0
@@ -52,18 +58,17 @@ class Incoming:
         self._news = 0
         self._news_since = math.inf
         self._base = 0
-        self.newest = 0
 
     @property
     def sequence(self) -> int:
-        """The head's sequence number."""
+        """The body's sequence number."""
         return self.transfer >> 1
 
     def begin(self, manifest: Manifest, message: SignedManifest, now: float) -> None:
         """Take the manifest and the beginning of the body; drop earlier pieces that do not fit."""
         if self.manifest is None:
-            self.manifest, self.base, self._start = manifest, message.base, message.start
-            self.size, self._piece_size = message.body, message.piece_size
+            self.manifest, self.signed, self.base = manifest, message.signed, message.base
+            self.size, self._start, self._piece_size = message.size, message.start, message.piece_size
             self._units = 1 + -(-(self.size - len(self._start)) // self._piece_size)
             early, self.received = self.received, {}
             for index, data in early.items():
@@ -130,7 +135,7 @@ class Incoming:
             place = index - self._base  # Unit index + 1, counted from the one after the base.
             if 0 <= place < 8 * LARGEST_BITMAP:
                 later |= 1 << place
-        return Acknowledgement(self.transfer, self.newest, self._base, later)
+        return Acknowledgement(self.transfer, self.newest, self._base, later, self.kind)
 
 
 FIRST_WINDOW, SMALLEST_WINDOW, LARGEST_WINDOW = 32.0, 16.0, 512.0
@@ -203,22 +208,24 @@ class Path:
 
 
 class Outgoing:
-    """One head being sent to one neighbour.
+    """One body being sent to one neighbour.
 
     Parameters
     ----------
     sequence : int
-        The head's sequence number.
+        The body's sequence number.
     signed, body : bytes
-        Signed manifest and body.
+        Signed manifest, and what is sent of the body.
     base : int
-        What the body is a difference from: sequence number of a head that the neighbour has, or 0.
+        Sequence number of the head that this is a difference from; 0: the body is sent in full.
     datagram : int
         Largest UDP payload on the path.
     path : Path
         Path to the neighbour.
     now, patience : float
         Start time, and timeout in seconds.
+    kind : Kind
+        What it is.
     """
 
     def __init__(
@@ -227,20 +234,23 @@ class Outgoing:
         sequence: int,
         signed: bytes,
         body: bytes,
-        base: int,
+        base: int = 0,
         datagram: int,
         path: Path,
         now: float,
         patience: float,
+        kind: Kind = Kind.HEAD,
     ) -> None:
         self.transfer = transfer_of(sequence, base)
+        self.kind = kind
         self.path = path
         self.delivered = False
         self.failed = False
         self.ended: int | None = None
         """How the neighbour ended it: `FULL`, `KEPT` or `STOP`."""
+
         self.retransmissions = 0
-        self._signed, self._body, self._base_head = signed, body, base
+        self._signed, self._body, self._of = signed, body, base
         self._size = piece_bytes(datagram)
         self._start = min(len(body), max(0, datagram - SEAL - ENVELOPE - len(signed)))
         self.units = 1 + -(-(len(body) - self._start) // self._size)
@@ -290,9 +300,11 @@ class Outgoing:
         self.retransmissions += unit in self._sent_again
         if unit == 0:
             start = self._body[: self._start]
-            return encode(SignedManifest(order, self._size, self._base_head, len(self._body), self._signed, start))
+            return encode(
+                SignedManifest(order, self._size, self._signed, self._of, len(self._body), start, self.kind)
+            )
         at = self._start + (unit - 1) * self._size
-        return encode(Piece(self.transfer, order, unit - 1, self._body[at : at + self._size]))
+        return encode(Piece(self.transfer, order, unit - 1, self._body[at : at + self._size], self.kind))
 
     def acknowledged(self, news: Acknowledgement, now: float) -> None:
         """Process an acknowledgement; detect lost units."""

@@ -173,7 +173,7 @@ class World:
         self.adversary.observe(iteration, before.trained, self.state)
         self.adversary.train(scene)
         mailbox.put(self._shared(acting, iteration), acting, iteration)
-        self.bytes_sent = self.bytes_sent + np.where(acting, around.audience, 0) * self._message_bytes
+        self.bytes_sent[acting] += (around.audience * self._message_bytes)[acting]
         self.iteration = iteration
         mask = scene.mask()
         return Round(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from bristle.wire.identity import KEY_ID_BYTES
+from bristle.wire.kinds import Kind
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import LARGEST_DATAGRAM
 
@@ -69,9 +70,13 @@ MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = range(1, 6)
 FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
 """Values of an acknowledgement's base that end a transfer.
 
-Send this head in full: what it is a difference from is not here, or led to another head; the head has arrived and is
-kept for the next difference; send no more of this head, which has arrived or was refused.
+Send this head in full: what it is a difference from is not here, or led to another head; the head has arrived, and is
+kept for the next difference; send no more of this body, which has arrived or was refused.
 """
+
+_KIND_SHIFT = 4
+"""The first byte of a message is its own number and, above these bits, the kind of body that it is about."""
+
 
 MOST_UNITS = FULL - 1
 LARGEST_BITMAP = 128
@@ -88,30 +93,33 @@ _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
 @dataclass(frozen=True)
 class SignedManifest:
-    """A signed manifest, how its head is sent to this neighbour, and the beginning of that.
+    """A signed manifest, how its body is sent to this neighbour, and the beginning of that.
 
     Parameters
     ----------
     order : int
         Transmission number within this transfer, retransmissions included.
     piece_size : int
-        Size of the pieces of the body.
-    base : int
-        Sequence number of the head that the body is a difference from; 0 if it is sent in full.
-    body : int
-        Size of the body in bytes.
+        Bytes in a piece.
     signed : bytes
         The manifest.
+    base : int
+        Sequence number of the head that this one is sent as a difference from; 0: it is sent in full.
+    size : int
+        Bytes to be sent, after compression.
     start : bytes
-        As much of the body as fits beside it.
+        As many of them as fit beside the manifest.
+    kind : Kind
+        Kind of the body.
     """
 
     order: int
     piece_size: int
-    base: int
-    body: int
     signed: bytes
+    base: int = 0
+    size: int = 0
     start: bytes = b""
+    kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
@@ -122,28 +130,32 @@ class Piece:
     order: int
     index: int
     data: bytes
+    kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """The units of a head that have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
+    """The units of a body that have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
 
     Parameters
     ----------
     transfer : int
-        Which transfer of which head.
+        Number of the transfer.
     newest : int
         Highest transmission number received.
     base : int
         All units below it have arrived; or `FULL`, `KEPT` or `STOP`.
     later : int
         Bitmap: bit i is set if unit base + 1 + i has arrived.
+    kind : Kind
+        Kind of the body.
     """
 
     transfer: int
     newest: int
     base: int
     later: int = 0
+    kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
@@ -160,7 +172,7 @@ class Leave:
 
 
 def transfer_of(sequence: int, base: int) -> int:
-    """Return the number of a transfer: twice the head's sequence number, and one more if it is sent in full."""
+    """Return the number of a transfer: twice the body's sequence number, and one more if it is sent in full."""
     return 2 * sequence + (base == 0)
 
 
@@ -170,13 +182,14 @@ Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
 def encode(message: Message) -> bytes:
     """Encode a message, to be sealed."""
     match message:
-        case Piece(transfer, order, index, data):
-            return _PIECE.pack(PIECE, transfer, order, index) + data
-        case Acknowledgement(transfer, newest, base, later):
+        case Piece(transfer, order, index, data, kind):
+            return _PIECE.pack(PIECE | kind << _KIND_SHIFT, transfer, order, index) + data
+        case Acknowledgement(transfer, newest, base, later, kind):
             bitmap = later.to_bytes((later.bit_length() + 7) // 8, "little")[:LARGEST_BITMAP]
-            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, transfer, newest, base) + bitmap
-        case SignedManifest(order, piece_size, base, body, signed, start):
-            return _MANIFEST.pack(MANIFEST, order, piece_size, base, body, len(signed)) + signed + start
+            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT | kind << _KIND_SHIFT, transfer, newest, base) + bitmap
+        case SignedManifest(order, piece_size, signed, base, size, start, kind):
+            header = _MANIFEST.pack(MANIFEST | kind << _KIND_SHIFT, order, piece_size, base, size, len(signed))
+            return header + signed + start
         case Peers(seen, others):
             records = b"".join(key_id + encode_address(address) for key_id, address in others)
             return _PEERS.pack(PEERS, seen, len(others)) + records
@@ -186,21 +199,26 @@ def encode(message: Message) -> bytes:
 
 def decode(data: bytes) -> Message | Refusal:
     """Decode an unsealed message, or return why it is refused."""
-    kind = data[0] if data else 0
-    if kind == PIECE and len(data) > _PIECE.size:
+    first = data[0] if data else 0
+    try:
+        message, kind = first & (1 << _KIND_SHIFT) - 1, Kind(first >> _KIND_SHIFT)
+    except ValueError:
+        return Refusal.MALFORMED
+    if message == PIECE and len(data) > _PIECE.size:
         _, transfer, order, index = _PIECE.unpack_from(data)
-        return Piece(transfer, order, index, data[_PIECE.size :])
-    if kind == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
+        return Piece(transfer, order, index, data[_PIECE.size :], kind)
+    if message == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
         _, transfer, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
-        return Acknowledgement(transfer, newest, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
-    if kind == MANIFEST and len(data) > _MANIFEST.size:
-        _, order, piece_size, base, body, length = _MANIFEST.unpack_from(data)
+        later = int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little")
+        return Acknowledgement(transfer, newest, base, later, kind)
+    if message == MANIFEST and len(data) > _MANIFEST.size:
+        _, order, piece_size, base, size, length = _MANIFEST.unpack_from(data)
         signed, start = data[_MANIFEST.size : _MANIFEST.size + length], data[_MANIFEST.size + length :]
-        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE and len(signed) == length and len(start) <= body:
-            return SignedManifest(order, piece_size, base, body, signed, start)
-    if kind == PEERS and len(data) >= _PEERS.size:
+        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE and len(signed) == length and len(start) <= size:
+            return SignedManifest(order, piece_size, signed, base, size, start, kind)
+    if first == PEERS and len(data) >= _PEERS.size:
         return _decode_peers(data)
-    if kind == LEAVE and len(data) == 1:
+    if first == LEAVE and len(data) == 1:
         return Leave()
     return Refusal.MALFORMED
 
