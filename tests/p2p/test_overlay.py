@@ -53,28 +53,30 @@ def test_ten_peers_find_each_other_from_one_address_and_share_with_all(
                     if other != index:
                         each = received[sender.identity.key_id]
                         assert (each.iteration, each.address) == (iteration, sender.address)
-                        np.testing.assert_array_equal(each.head, head_of(large, other))
+                        np.testing.assert_allclose(each.head, head_of(large, other), atol=0.005)
                         assert each.claims is not None
                         assert np.flatnonzero(each.claims).tolist() == [other]
         per_head = (sum(peer.counters.bytes_out for peer in peers) - before) / (3 * 90)
-        assert per_head <= 33_000
+        assert per_head <= 9_000
         assert all(peer.counters.heads_out == 27 for peer in peers)
 
     on_network(scenario)
 
 
-@pytest.mark.parametrize(("encoding", "most"), [("float32", 33_000), ("float16", 17_000), ("int8", 9_000)])
 def test_bytes_of_a_head_with_everything_counted(
-    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, encoding: str, most: int
+    on_network: Scenario, wait: Wait, large: Group, head_of: Heads
 ) -> None:
     async def scenario(network: RealNetwork) -> None:
         first, second = await mesh(network, wait, large, 2, limits=SMALL_DATAGRAMS)
-        before = first.counters.bytes_out + first.counters.bytes_in
-        first.share(head_of(large), iteration=1, encoding=encoding, compress=True)  # type: ignore[arg-type]
-        await second.arrival()
-        await first.sent()
-        assert first.counters.bytes_out + first.counters.bytes_in - before <= most
-        assert len(second.take()) == 1
+        head = head_of(large)
+        for iteration, most in enumerate((9_000, 5_000)):
+            before = first.counters.bytes_out + first.counters.bytes_in
+            first.share(head, iteration=iteration)
+            await second.arrival()
+            await first.sent()
+            assert first.counters.bytes_out + first.counters.bytes_in - before <= most
+            assert len(second.take()) == 1
+            head = head + head_of(large, 1) / 20
 
     on_network(scenario)
 

@@ -21,6 +21,9 @@ CLAIMS = 1
 LARGEST_MANIFEST = 1_150
 """Bytes: a manifest always fits into the smallest datagram."""
 
+LARGEST_SEQUENCE = 2**63 - 1
+"""So that twice as much, the number of a transfer, has room in 8 bytes."""
+
 _FIELDS = struct.Struct(f">BBBB{GROUP_ID_BYTES}s{KEY_BYTES}sQIIIIHIH")
 _EXTENSION = struct.Struct(">HH")
 _DOMAIN = b"bristle 2 manifest\x00"
@@ -168,7 +171,7 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
         return Refusal.VERSION
     if group_id != group.id:
         return Refusal.WRONG_GROUP
-    if code not in _KINDS or encoded not in ENCODINGS or compression not in (PLAIN, ZLIB):
+    if code not in _KINDS or encoded not in ENCODINGS or compression not in (PLAIN, ZLIB) or sequence > LARGEST_SEQUENCE:
         return Refusal.MALFORMED
     kind, encoding = Kind(code), ENCODINGS[encoded]
     if (classes, features) != group.shape or rank > (features if kind == Kind.STATEMENT else 0):

@@ -173,7 +173,7 @@ class Leave:
 
 def transfer_of(sequence: int, base: int) -> int:
     """Return the number of a transfer: twice the body's sequence number, and one more if it is sent in full."""
-    return 2 * sequence + (base == 0)
+    return (2 * sequence + (base == 0)) % 2**64
 
 
 Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
