@@ -101,9 +101,7 @@ def test_who_missed_some_heads_gets_what_it_needs(virtual: Networks, large: Grou
         assert not any(node.counters.refused.total() for node in nodes)
 
 
-def test_a_neighbour_without_the_base_asks_for_the_whole_head(
-    virtual: Networks, large: Group, head_of: Heads
-) -> None:
+def test_a_neighbour_without_the_base_asks_for_the_whole_head(virtual: Networks, large: Group, head_of: Heads) -> None:
     network = virtual()
     nodes = network.mesh(3, large)
     head = head_of(large)
@@ -121,9 +119,7 @@ def test_a_neighbour_without_the_base_asks_for_the_whole_head(
     assert share_and_take(network, nodes, head, 3, 0.005) < 5000
 
 
-def test_where_no_head_has_room_to_be_kept_all_are_sent_whole(
-    virtual: Networks, large: Group, head_of: Heads
-) -> None:
+def test_where_no_head_has_room_to_be_kept_all_are_sent_whole(virtual: Networks, large: Group, head_of: Heads) -> None:
     network = virtual()
     nodes = network.mesh(2, large, limits=Limits(memory=100_000))
     sent = [share_and_take(network, nodes, head_of(large), iteration, 0.005) for iteration in range(3)]

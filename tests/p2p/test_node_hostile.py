@@ -31,6 +31,8 @@ Networks = Callable[..., "VirtualNetwork"]
 Heads = Callable[..., "Matrix"]
 
 GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=80)
+
+
 def deflated(raw: bytes) -> bytes:
     deflater = zlib.compressobj(wbits=-15)
     return deflater.compress(raw) + deflater.flush()

@@ -12,7 +12,6 @@ from bristle.p2p.transfer import LARGEST_WINDOW, MOST_ORPHANS, SMALLEST_WINDOW, 
 from bristle.wire.manifest import Manifest, digests_of
 from bristle.wire.messages import KEPT, MOST_UNITS, STOP, Acknowledgement, Piece, SignedManifest, decode, encode
 
-
 TRANSFER = 2 * 5 + 1
 
 
@@ -121,7 +120,8 @@ def test_acknowledgements_that_lie_do_no_harm(lies: list[Acknowledgement]) -> No
 
 @given(
     st.lists(
-        st.builds(Piece, st.just(TRANSFER), st.just(1), st.integers(0, MOST_UNITS), st.binary(max_size=700)), max_size=100
+        st.builds(Piece, st.just(TRANSFER), st.just(1), st.integers(0, MOST_UNITS), st.binary(max_size=700)),
+        max_size=100,
     )
 )
 def test_pieces_that_nobody_asked_for_take_no_memory(pieces: list[Piece]) -> None:

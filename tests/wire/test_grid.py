@@ -70,12 +70,14 @@ def test_the_public_head_is_close_to_the_exact_one(heads: NDArray[np.float32]) -
 def test_the_error_shrinks_as_the_head_comes_to_rest() -> None:
     rng = np.random.default_rng(0)
     goal, head = rng.normal(0, 1, (10, 200)), np.zeros((10, 200))
-    public, errors, sizes = None, [], []
+    public: GridHead | None = None
+    errors, sizes = [], []
     for _ in range(60):
         head = head + 0.2 * (goal - head)
         before, public = public, on_grid(head, public)
         errors.append(np.linalg.norm(public.values() - head) / np.linalg.norm(head))
         sizes.append(len(encode_grid(public, before)))
+    assert public is not None
     assert max(errors) < 0.03
     assert errors[-1] < 1e-4
     assert max(sizes[20:]) < 2000 * 3 / 8  # Three bits a number.
@@ -242,6 +244,6 @@ def test_no_body_takes_more_memory_than_a_few_heads() -> None:
     tracemalloc.start()
     try:
         assert same(decode_grid(body, shape=(10, 800), base=None), worst)
-        assert tracemalloc.get_traced_memory()[1] < 10 * 4 * 8000
+        assert tracemalloc.get_traced_memory()[1] < 12 * 4 * 8000
     finally:
         tracemalloc.stop()

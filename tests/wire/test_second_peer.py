@@ -18,6 +18,7 @@ import pytest
 
 from bristle.p2p import Limits, Overlay
 from bristle.wire import Group
+from bristle.wire.grid import on_grid
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork
@@ -71,6 +72,7 @@ async def second_peer(overlay: Overlay, group: Group, head: Matrix, iteration: i
         "port": port,
         "values": head.ravel().tolist(),
         "iteration": iteration,
+        "count": 3,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", str(SECOND), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -92,17 +94,28 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         first = await network.peer(group, limits=limits)
         other = await network.peer(group, limits=limits, known=[first.address])
         await wait(lambda: bool(first.neighbours() and other.neighbours()))
-        first.share(head_of(group, 1), iteration=7)
-        # A head of 32,000 bytes: many pieces in each direction, compressed in one, and several chunks.
-        found = await second_peer(first, group, head_of(group, 2), 9)
+        head, heads = head_of(group, 1), []
+        heads.append(on_grid(head))
+        first.share(head, iteration=1)
+        # A head of 8,000 numbers: several pieces in each direction where datagrams are small, and several chunks.
+        speaking = asyncio.ensure_future(second_peer(first, group, head_of(group, 2), 9))
+        for iteration in (2, 3):
+            await wait(lambda count=iteration: first.counters.heads_out == 2 * (count - 1))
+            head = head + head_of(group, iteration) / 30
+            heads.append(on_grid(head, heads[-1]))
+            first.share(head, iteration=iteration)
+        found = await speaking
         await wait(lambda: any(head.iteration == 9 for head in first.node.inbox._heads.values()))
         (heard,) = first.take()
         assert heard.sender.hex() == found["key id"]
-        np.testing.assert_array_equal(heard.head, head_of(group, 2))
+        np.testing.assert_allclose(heard.head, head_of(group, 2), atol=2**-10)
         assert (heard.iteration, heard.claims) == (9, None)
-        head = found["head"]
-        assert (head["author"], head["iteration"]) == (first.identity.key.hex(), 7)
-        np.testing.assert_array_equal(np.array(head["values"], np.float32).reshape(group.shape), head_of(group, 1))
+        assert [(each["author"], each["iteration"]) for each in found["heads"]] == [
+            (first.identity.key.hex(), iteration) for iteration in (1, 2, 3)
+        ]
+        assert [each["base"] for each in found["heads"]] == [0, *(each["sequence"] for each in found["heads"][:2])]
+        for each, public in zip(found["heads"], heads, strict=True):
+            np.testing.assert_array_equal(np.array(each["values"]).reshape(group.shape), public.values())
         assert not first.counters.refused
         await wait(lambda: [each.key_id for each in first.neighbours()] == [other.identity.key_id])
 

@@ -206,4 +206,4 @@ def test_mistakes_are_named(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         encode_statement(replace(right, **changes))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="float32, float16"):
-        encode_statement(right, encoding="int8")
+        encode_statement(right, encoding="grid")

@@ -300,9 +300,7 @@ class Outgoing:
         self.retransmissions += unit in self._sent_again
         if unit == 0:
             start = self._body[: self._start]
-            return encode(
-                SignedManifest(order, self._size, self._signed, self._of, len(self._body), start, self.kind)
-            )
+            return encode(SignedManifest(order, self._size, self._signed, self._of, len(self._body), start, self.kind))
         at = self._start + (unit - 1) * self._size
         return encode(Piece(self.transfer, order, unit - 1, self._body[at : at + self._size], self.kind))
 

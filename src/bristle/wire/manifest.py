@@ -171,7 +171,12 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
         return Refusal.VERSION
     if group_id != group.id:
         return Refusal.WRONG_GROUP
-    if code not in _KINDS or encoded not in ENCODINGS or compression not in (PLAIN, ZLIB) or sequence > LARGEST_SEQUENCE:
+    if (
+        code not in _KINDS
+        or encoded not in ENCODINGS
+        or compression not in (PLAIN, ZLIB)
+        or sequence > LARGEST_SEQUENCE
+    ):
         return Refusal.MALFORMED
     kind, encoding = Kind(code), ENCODINGS[encoded]
     if (classes, features) != group.shape or rank > (features if kind == Kind.STATEMENT else 0):
