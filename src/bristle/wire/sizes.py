@@ -48,7 +48,7 @@ EXPONENT_BYTES = 1
 
 
 def grid_bytes(classes: int, features: int) -> int:
-    """Return the size of a head as it is signed: an exponent for each class and two bytes for each number, C + 2 C D."""
+    """Return the size of a head as it is signed: C exponents of a byte and C D numbers of two, C + 2 C D."""
     return classes + 2 * classes * features
 
 
