@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -57,7 +57,8 @@ def test_what_a_head_takes_is_what_the_size_function_says(
 ) -> None:
     network = virtual()
     nodes = network.mesh(2, large, limits=Limits(loopback_datagram=datagram))
-    head, public, most = head_of(large), None, 0
+    head: Any = head_of(large)
+    public, most = None, 0
     for iteration in range(4):
         before, public = public, on_grid(head, public)
         network.sent_bytes = 0
@@ -84,7 +85,7 @@ def share_and_take(network: VirtualNetwork, nodes: list[Node], head: Matrix, ite
 def test_who_missed_some_heads_gets_what_it_needs(virtual: Networks, large: Group, head_of: Heads) -> None:
     network = virtual()
     nodes = network.mesh(3, large)
-    head = head_of(large)
+    head: Any = head_of(large)
     whole = share_and_take(network, nodes, head, 1, 0.005)
     deaf = ("127.0.0.1", 3)
     for missed in (1, 3, 9):
@@ -104,7 +105,7 @@ def test_who_missed_some_heads_gets_what_it_needs(virtual: Networks, large: Grou
 def test_a_neighbour_without_the_base_asks_for_the_whole_head(virtual: Networks, large: Group, head_of: Heads) -> None:
     network = virtual()
     nodes = network.mesh(3, large)
-    head = head_of(large)
+    head: Any = head_of(large)
     share_and_take(network, nodes, head, 1, 0.005)
     for spoilt in (False, True):
         bases = next(iter(nodes[2].membership.links[nodes[0].membership.identity.key_id].bases.values()))

@@ -68,7 +68,7 @@ def test_bytes_of_a_head_with_everything_counted(
 ) -> None:
     async def scenario(network: RealNetwork) -> None:
         first, second = await mesh(network, wait, large, 2, limits=SMALL_DATAGRAMS)
-        head = head_of(large)
+        head: Any = head_of(large)
         for iteration, most in enumerate((9_000, 5_000)):
             before = first.counters.bytes_out + first.counters.bytes_in
             first.share(head, iteration=iteration)

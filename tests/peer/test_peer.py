@@ -283,8 +283,8 @@ def test_a_cancelled_run_leaves_a_whole_store(make_peer: MakePeer, digits: Any) 
 def test_any_rule_serves(make_peer: MakePeer, digits: Any, name: str, reason: str) -> None:
     async def run() -> None:
         async with (
-            make_peer("a", rule=rules.create(name), encoding="int8") as a,
-            make_peer("b", rule=rules.create(name), known=[a.address], encoding="float16") as b,
+            make_peer("a", rule=rules.create(name)) as a,
+            make_peer("b", rule=rules.create(name), known=[a.address]) as b,
         ):
             a.add(*digits.of([0, 1]), features=True)
             b.add(*digits.of([2, 3]), features=True)

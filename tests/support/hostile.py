@@ -29,7 +29,7 @@ Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
 Wait = Callable[..., Any]
 Heads = Callable[..., "Matrix"]
 Attackers = Callable[..., "Attacker"]
-Bodies = Callable[["Matrix"], bytes]
+Bodies = Callable[[NDArray[np.float32]], tuple[bytes, bytes]]
 
 
 class Attacker:

@@ -18,7 +18,7 @@ import pytest
 
 from bristle.p2p import Limits, Overlay
 from bristle.wire import Group
-from bristle.wire.grid import on_grid
+from bristle.wire.grid import GridHead, on_grid
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork
@@ -94,7 +94,8 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         first = await network.peer(group, limits=limits)
         other = await network.peer(group, limits=limits, known=[first.address])
         await wait(lambda: bool(first.neighbours() and other.neighbours()))
-        head, heads = head_of(group, 1), []
+        head: Any = head_of(group, 1)
+        heads: list[GridHead] = []
         heads.append(on_grid(head))
         first.share(head, iteration=1)
         # A head of 8,000 numbers: several pieces in each direction where datagrams are small, and several chunks.
