@@ -37,7 +37,7 @@ def test_two_peers_teach_each_other(make_peer: MakePeer, digits: Any) -> None:
             np.testing.assert_array_equal(a.predict(images), probabilities.argmax(axis=1))
             counters = a.status().counters
             assert counters["heads_in"] > 20
-            assert counters["bytes_out"] > 20 * 20_000
+            assert counters["bytes_out"] > 20 * 3_000
         # What was learnt can be used after the network is left.
         assert (a.predict(digits.test[0], features=True) == digits.test[1]).mean() > 0.85
 
@@ -130,7 +130,7 @@ def test_a_peer_waits_for_its_condition(make_peer: MakePeer) -> None:
 
 
 def test_a_byte_cap_holds_over_restarts(make_peer: MakePeer, digits: Any) -> None:
-    cap = 40_000
+    cap = 20_000
 
     async def share(iterations: int) -> tuple[list[bool], int, str | None]:
         turns: list[Turn] = []
