@@ -218,10 +218,15 @@ class Incoming:
         if message[0] == MANIFEST:
             _, order, piece_size, base, size, length = struct.unpack_from(">BIHQIH", message)
             signed, start = message[21 : 21 + length], message[21 + length :]
-            self._begin(2 * struct.unpack_from(">Q", signed, 56)[0] + (base == 0))
+            transfer = 2 * struct.unpack_from(">Q", signed, 56)[0] + (base == 0)
+            if transfer < self.transfer:
+                return self._answer(STOP, transfer)
+            self._begin(transfer)
             self.signed, self.start, self.base, self.size, self.piece_size = signed, start, base, size, piece_size
         else:
             _, transfer, order, index = struct.unpack_from(">BQIH", message)
+            if transfer < self.transfer:
+                return self._answer(STOP, transfer)
             self._begin(transfer)
             self.received[index] = message[15:]
         self.newest = max(self.newest, order)
@@ -237,8 +242,8 @@ class Incoming:
         bits = sum(1 << index - arrived for index in self.received if index >= arrived)
         return self._answer(arrived) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
-    def _answer(self, base: int) -> bytes:
-        return struct.pack(">BQIH", ACKNOWLEDGEMENT, self.transfer, self.newest, base)
+    def _answer(self, base: int, transfer: int | None = None) -> bytes:
+        return struct.pack(">BQIH", ACKNOWLEDGEMENT, transfer or self.transfer, self.newest, base)
 
     def _begin(self, transfer: int) -> None:
         if transfer > self.transfer:

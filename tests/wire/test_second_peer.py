@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bristle.p2p import Limits, Overlay
+from bristle import Peer
+from bristle.p2p import Limits
 from bristle.wire import Group
 from bristle.wire.grid import GridHead, on_grid
+from bristle.wire.messages import Address
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork
@@ -63,8 +65,8 @@ def test_it_finds_the_values_of_the_vectors() -> None:
     assert [caller.open(bytes.fromhex(each)) for each in said["sealed by the called: 'hello'"]] == [b"hello"]
 
 
-async def second_peer(overlay: Overlay, group: Group, head: Matrix, iteration: int) -> dict[str, Any]:
-    host, port = overlay.address
+async def second_peer(address: Address, group: Group, head: Matrix, iteration: int) -> dict[str, Any]:
+    host, port = address
     wanted = {
         **json.loads(group.to_json()),
         "secret": None if group.secret is None else group.secret.hex(),
@@ -99,7 +101,7 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         heads.append(on_grid(head))
         first.share(head, iteration=1)
         # A head of 8,000 numbers: several pieces in each direction where datagrams are small, and several chunks.
-        speaking = asyncio.ensure_future(second_peer(first, group, head_of(group, 2), 9))
+        speaking = asyncio.ensure_future(second_peer(first.address, group, head_of(group, 2), 9))
         for iteration in (2, 3):
             await wait(lambda count=iteration: first.counters.heads_out == 2 * (count - 1))
             head = head + head_of(group, iteration) / 30
@@ -121,3 +123,26 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         await wait(lambda: [each.key_id for each in first.neighbours()] == [other.identity.key_id])
 
     on_network(scenario)
+
+
+def test_a_live_peer_learns_with_it(make_peer: Callable[..., Peer], digits: Any, wait: Wait) -> None:
+    """A whole `Peer`, with its store and its rule, takes the head into an iteration, and shares its own."""
+
+    async def run() -> None:
+        async with make_peer("a") as peer:
+            peer.add(*digits.of(range(10)), features=True)
+            await peer.run(1)
+            group = peer._group
+            speaking = asyncio.ensure_future(second_peer(peer.address, group, np.zeros(group.shape, np.float32), 3))
+            await wait(lambda: bool(peer.status().neighbours) or speaking.done())
+            while not speaking.done():
+                await peer.run(1)
+            await peer.run(1)
+            found = await speaking
+            heard = [one for record in peer.decisions() for one in record.heard]
+            assert any(one.sender == found["key id"] and one.iteration == 3 for one in heard)
+            assert len(found["heads"]) == 3
+            assert all(np.isfinite(head["values"]).all() for head in found["heads"])
+            assert found["heads"][0]["iteration"] >= 1
+
+    asyncio.run(run())
