@@ -159,7 +159,11 @@ class Traffic:
         counters = self._overlay.counters
         listeners = len(self._overlay.neighbours())
         # What a head has cost so far, with all that goes with it; before the first, more than any.
-        each = counters.bytes_out / counters.heads_out if counters.heads_out else head_bytes(*shape, body=grid_bytes(*shape))
+        each = (
+            counters.bytes_out / counters.heads_out
+            if counters.heads_out
+            else head_bytes(*shape, body=grid_bytes(*shape))
+        )
         if not self.budget.allows(int(listeners * each)):
             return "has sent as many bytes as it may"
         return None
