@@ -55,8 +55,8 @@ class Share:
     signed: bytes
     body: bytes
     started: float
-    sent: dict[int, bytes] = field(default_factory=dict, compare=False)
-    """What is sent of it, by the number of the head that this is a difference from; 0: in full."""
+    sent: dict[int, tuple[int, bytes]] = field(default_factory=dict, compare=False)
+    """What is sent of it to those who know a head of a number, 0 for none, and what that is a difference from."""
 
 
 class BodyOutbox:
@@ -159,7 +159,7 @@ class BodyOutbox:
             compression=ZLIB if compress else PLAIN,
             now=now,
         )
-        share.sent[0] = body
+        share.sent[0] = 0, body
         links = list(links)
         for link in links:
             self._begin(link, share, now)
@@ -196,7 +196,7 @@ class BodyOutbox:
         self._end(link, share.kind)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
-        base, body = self._sent(share, link.known) if share.kind == Kind.HEAD else (0, share.sent[0])
+        base, body = self._sent(share, link.known) if share.kind == Kind.HEAD else share.sent[0]
         outgoing = link.outgoing[share.kind] = Outgoing(
             sequence=share.sequence,
             signed=share.signed,
@@ -211,14 +211,15 @@ class BodyOutbox:
         return outgoing
 
     def _sent(self, share: Share, known: int) -> tuple[int, bytes]:
-        """Return what to send of a head to somebody who knows an older one, and which one it is a difference from."""
+        """Return which head to send a difference from to somebody who knows that one, or 0, and what to send."""
         base = known if known in self._heads and known != share.sequence else 0
         if base not in share.sent:
-            share.sent[base] = encode_grid(self._heads[share.sequence], self._heads.get(base))
-            if base and base != share.sequence - 1:
+            found = base, encode_grid(self._heads[share.sequence], self._heads.get(base))
+            if base and base != list(self._heads)[-2]:
                 # After a while a difference has as much to say as a whole head.
-                return min((self._sent(share, 0), (base, share.sent[base])), key=lambda sent: len(sent[1]))
-        return base, share.sent[base]
+                found = min(found, self._sent(share, 0), key=lambda sent: len(sent[1]))
+            share.sent[base] = found
+        return share.sent[base]
 
     def _end(self, link: Link, kind: Kind) -> None:
         """Count the outcome of a transfer and end it."""
