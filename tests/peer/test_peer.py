@@ -146,7 +146,7 @@ def test_a_byte_cap_holds_over_restarts(make_peer: MakePeer, digits: Any) -> Non
             status = quiet.status()
             return [turn.shared for turn in turns], status.bytes_last_day, status.waiting
 
-    shared, spent, waiting = asyncio.run(share(12))
+    shared, spent, waiting = asyncio.run(share(40))
     assert shared[0]
     assert not shared[-1]
     assert spent <= cap
