@@ -20,7 +20,8 @@ from bristle.wire import Group, Identity
 from bristle.wire import messages as wire
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.messages import Address
-from tests.support.manifests import manifest_of
+from bristle.wire.sizes import grid_bytes
+from tests.support.manifests import head_bodies, manifest_of
 
 GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=cases.FEATURES)
 PIECE = 1100
@@ -67,20 +68,25 @@ class _Liar:
         (link,) = (link for link in self.node.membership.links.values() if link.key_id == self._victim.identity.key_id)
         self.node.send_message(link, message if isinstance(message, bytes) else wire.encode(message))
 
-    def send(self, body: bytes, **changes: Any) -> None:
-        """Sign and send a body in the place of a head's."""
+    def send(self, body: bytes, sent: bytes, **changes: Any) -> None:
+        """Sign a body in the place of a head's, and send something of it."""
         author, sequence = self.overlay.identity.key, self.node.outbox.next_sequence
         self.node.outbox.next_sequence += 1
         manifest = manifest_of(body, GROUP, author, sequence, **changes)
-        self.say(wire.SignedManifest(1, PIECE, encode_manifest(manifest, self.overlay.identity)))
-        for index in range(-(-len(body) // PIECE)):
-            self.say(wire.Piece(manifest.sequence, 1, index, body[PIECE * index : PIECE * (index + 1)]))
+        signed = encode_manifest(manifest, self.overlay.identity)
+        self.say(wire.SignedManifest(1, PIECE, signed, size=len(sent)))
+        for index in range(-(-len(sent) // PIECE)):
+            transfer = wire.transfer_of(manifest.sequence, 0)
+            self.say(wire.Piece(transfer, 1, index, sent[PIECE * index : PIECE * (index + 1)]))
 
 
-def _planes(head: np.ndarray[Any, Any]) -> bytes:
-    """Return a head's body as the wire has it, whatever its values."""
-    flat = np.ascontiguousarray(head).reshape(-1, 1)
-    return flat.view(np.uint8).T.tobytes()
+def _bodies(head: np.ndarray[Any, Any]) -> tuple[bytes, bytes]:
+    """Return a head as it is signed and sent; where the wire has no way to say it, its bytes as they are."""
+    try:
+        return head_bodies(head)
+    except ValueError:
+        plain = np.ascontiguousarray(head).tobytes()
+        return plain, plain
 
 
 async def _over_network(flag: Path) -> dict[str, str]:
@@ -109,11 +115,12 @@ async def _over_network(flag: Path) -> dict[str, str]:
 
 def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[], Awaitable[None]]:
     async def numbers() -> None:
-        liar.send(_planes(cases.hostile_head(case)))
+        liar.send(*_bodies(cases.hostile_head(case)))
 
     async def pickled() -> None:
         liar.say(cases.bomb(flag))
-        liar.send(cases.bomb(flag).ljust(4 * cases.CLASSES * cases.FEATURES, b"\0"))
+        bomb = cases.bomb(flag).ljust(grid_bytes(cases.CLASSES, cases.FEATURES), b"\0")
+        liar.send(bomb, bomb)
 
     async def replayed() -> None:
         sent: list[tuple[Address, bytes]] = []
@@ -130,7 +137,7 @@ def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[],
             transmit(to, datagram)
 
     async def forged() -> None:
-        liar.send(_planes(cases.honest_heads()[1]), author=third.key)
+        liar.send(*_bodies(cases.honest_heads()[1]), author=third.key)
 
     return {"pickle bomb": pickled, "replay": replayed, "forged sender": forged}.get(case, numbers)
 

@@ -58,7 +58,10 @@ class Size:
     rounds: int
 
     def demo(self, rule: str) -> Demo:
-        """Return the network as ours has it: nobody attacks, and iterations follow each other without a pause."""
+        """Return the network as ours has it: nobody attacks, and iterations follow each other without a pause.
+
+        Two processes hold its peers. The others have one for each.
+        """
         return Demo(
             peers=self.peers,
             attackers=0,
@@ -66,6 +69,7 @@ class Size:
             rule=rule,
             interval=0.0,
             iterations=self.rounds,
+            processes=2,
         )
 
 

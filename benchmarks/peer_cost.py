@@ -41,7 +41,6 @@ class Case:
     neighbours: int
     interval: float = 1.0
     rests: bool = False
-    encoding: str = "float32"
 
 
 CASES = (
@@ -49,7 +48,6 @@ CASES = (
     Case(name="10 neighbours, resting", neighbours=10, rests=True),
     Case(name="alone, every second", neighbours=0),
     Case(name="10 neighbours, every second", neighbours=10),
-    Case(name="10 neighbours, every second, int8", neighbours=10, encoding="int8"),
     Case(name="10 neighbours, every 10 seconds", neighbours=10, interval=10.0),
     Case(name="10 neighbours, as fast as it goes", neighbours=10, interval=0.0),
 )
@@ -70,10 +68,7 @@ def never() -> bool:
 def make(folder: Path, number: int, data: Any, case: Case, known: list[tuple[str, int]]) -> tuple[Peer, Any, Any]:
     """Return a peer that holds four of the ten classes, and what it holds."""
     pace = Pace(interval=case.interval, train_when=never) if case.rests else Pace(interval=case.interval)
-    encoding: Any = case.encoding
-    peer = Peer(
-        application="cost", classes=CLASSES, folder=folder / f"peer-{number}", known=known, pace=pace, encoding=encoding
-    )
+    peer = Peer(application="cost", classes=CLASSES, folder=folder / f"peer-{number}", known=known, pace=pace)
     mine = np.isin(data["y"], [(number + step) % 10 for step in range(4)])
     return peer, data["x"][mine], data["y"][mine]
 
@@ -106,7 +101,7 @@ def measure(case: Case, seconds: float) -> dict[str, float]:
         others = []
         if case.neighbours:
             # The neighbours of a peer that rests go on as usual.
-            usual = Case(name="", neighbours=0, interval=case.interval, encoding=case.encoding)
+            usual = Case(name="", neighbours=0, interval=case.interval)
             others.append(start(folder, 1, case.neighbours, usual, [address])[0])
         try:
             deadline = time.monotonic() + 60

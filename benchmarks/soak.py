@@ -124,7 +124,7 @@ class Soak:
         mine = ",".join(str((number + step) % 10) for step in range(5))
         words = (
             f"--interval {self.plan.interval} --classes {mine} --listen 127.0.0.1:{self.ports[number]} --seed {number} "
-            "--test-every 1 --encoding int8"
+            "--test-every 1"
         )
         peer = self.fleet.start(f"peer-{number}", *words.split(), known=self.lines.known(number))
         self.alive[number] = peer

@@ -48,7 +48,6 @@ class Attack:
                 total=1000,
                 interval=interval,
                 seed=seed,
-                encoding="int8",
                 limits=Limits(),
             )
             await attackers.start(known)

@@ -180,7 +180,8 @@ def _accuracy(settings: Sequence[str]) -> float:
 
 @cache
 def _features(section: DataSection) -> FeatureData:
-    return prepare(make_dataset(section), make_backbone(section), test_samples=section.test_samples)
+    dataset = make_dataset(section)
+    return prepare(dataset, make_backbone(section, dataset), test_samples=section.test_samples)
 
 
 def _kept() -> Iterator[dict[str, Any]]:

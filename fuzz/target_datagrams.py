@@ -15,7 +15,7 @@ from bristle.p2p.node import Node
 from bristle.rules.evidence.statement import unfit
 from bristle.wire import messages
 from bristle.wire.handshake import Caller, CookieJar, prefix_of
-from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
+from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest, transfer_of
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
 from world import GROUP, HONEST, LIAR, OTHER, SEQUENCE, signed_by
@@ -113,9 +113,10 @@ def _part(reader: Reader) -> bytes:
     """Return a manifest or a piece of a head or statement that the neighbour signed."""
     head, index = HEADS[reader.byte() % len(HEADS)], reader.byte()
     if index == 0:
-        return messages.encode(SignedManifest(1, 1188, head.manifest, head.kind))
-    piece = head.body[1188 * (index - 1) : 1188 * index] or b"x"
-    return messages.encode(Piece(head.sequence, index, index - 1, piece, head.kind))
+        said = SignedManifest(1, 1188, head.manifest, head.base, len(head.sent), head.sent[:8], head.kind)
+        return messages.encode(said)
+    piece = head.sent[8 + 1188 * (index - 1) : 8 + 1188 * index] or b"x"
+    return messages.encode(Piece(transfer_of(head.sequence, head.base), index, index - 1, piece, head.kind))
 
 
 def _sealed(message: messages.Message) -> bytes:
@@ -129,14 +130,18 @@ def seeds() -> dict[str, bytes]:
     others = tuple((bytes([at]) * 20, ("127.0.0.1", 50 + at)) for at in range(20))
     return {
         "head": whole,
+        "difference": b"".join(bytes([HEAD_PART, head, unit]) for head in (0, 1) for unit in range(3)),
         "statement": b"".join(bytes([HEAD_PART, 9, unit]) for unit in range(6)) + whole,
         "head-late": bytes([HEAD_PART, 1, 2, HEAD_PART, 1, 0, TIME, 255, HEAD_PART, 1, 1]),
         "peers": _sealed(Peers(5, others)) + bytes([TIME, 30]),
-        "acknowledged": bytes([SHARE]) + _sealed(Acknowledgement(1, 1, 1, 0b1110)) + bytes([TIME, 5]),
-        "stopped": bytes([SHARE]) + _sealed(Acknowledgement(1, 1, messages.STOP)),
+        "acknowledged": bytes([SHARE]) + _sealed(Acknowledgement(3, 1, 1, 0b1110)) + bytes([TIME, 5]),
+        "stopped": bytes([SHARE]) + _sealed(Acknowledgement(3, 1, messages.STOP)),
+        "kept": (bytes([SHARE]) + _sealed(Acknowledgement(3, 1, messages.KEPT)) + bytes([TIME, 5])) * 2,
+        "asked-in-full": (bytes([SHARE]) + _sealed(Acknowledgement(3, 1, messages.KEPT)) + bytes([SHARE]))
+        + _sealed(Acknowledgement(4, 1, messages.FULL)),
         "far-ahead": _sealed(Peers(2**63 - 1)) + bytes([SHARE]) + _sealed(Peers(2**64 - 1)) + bytes([SHARE]),
         "leave": _sealed(Leave()) + whole,
-        "orphans": b"".join(_sealed(Piece(SEQUENCE + 9, at, at, b"x")) for at in range(36)),
+        "orphans": b"".join(_sealed(Piece(2 * SEQUENCE + 18, at, at, b"x")) for at in range(36)),
         "hello": bytes([STRANGE]) + counted(caller.hello()),
         "version-1": bytes([STRANGE]) + counted(b"\x00\x02" + GROUP.id + bytes([1, 1]) + bytes(40)),
         "version-3": bytes([PREFIXED]) + counted(bytes([1, 3]) + bytes(50)),

@@ -25,12 +25,14 @@ def seeds() -> dict[str, bytes]:
     six = ("2001:db8::7", 7700)
     made: dict[str, Message] = {
         "piece": Piece(1 << 40, 3, 7, b"some of a body"),
-        "manifest": SignedManifest(1, 1188, bytes(range(200))),
+        "manifest": SignedManifest(1, 1188, bytes(range(200)), 1 << 40, 900, b"start"),
         "acknowledgement": Acknowledgement(1 << 40, 17, 4, 0b1011),
         "piece-of-a-statement": Piece(1 << 40, 3, 7, b"some of a body", Kind.STATEMENT),
-        "manifest-of-a-statement": SignedManifest(1, 1188, bytes(range(200)), Kind.STATEMENT),
+        "manifest-of-a-statement": SignedManifest(1, 1188, bytes(range(200)), size=900, kind=Kind.STATEMENT),
         "acknowledgement-of-a-statement": Acknowledgement(1 << 40, 17, 4, 0b1011, Kind.STATEMENT),
         "stop": Acknowledgement(1 << 40, 1, messages.STOP),
+        "kept": Acknowledgement(1 << 40, 1, messages.KEPT),
+        "full": Acknowledgement(1 << 40, 1, messages.FULL),
         "peers": Peers(9, ((bytes(20), ("192.0.2.1", 7700)), (b"\xff" * 20, six))),
         "alone": Peers(0),
         "leave": Leave(),

@@ -12,10 +12,7 @@ from bristle.p2p.limits import Limits, NeighbourBudget, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
 from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
-from bristle.wire.encoding import decode_head
-from bristle.wire.kinds import Kind
-from bristle.wire.manifest import decode_manifest
-from bristle.wire.messages import Piece, SignedManifest
+from bristle.wire.messages import Piece, SignedManifest, transfer_of
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
@@ -34,27 +31,16 @@ MOST = 60
 """Things that happen in one input."""
 
 
-def _expected() -> dict[tuple[bytes, int], np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """Return what each sender really signed."""
-    found = {}
-    for key_id, heads in HEADS.items():
-        for each in heads:
-            if each.kind != Kind.HEAD:
-                continue
-            manifest = decode_manifest(each.manifest, GROUP)
-            assert not isinstance(manifest, Refusal)
-            head = decode_head(
-                each.body, shape=manifest.shape, encoding=manifest.encoding, compression=manifest.compression
-            )
-            if not isinstance(head, Refusal):
-                found[key_id, each.sequence] = head
-    return found
-
-
 STATEMENTS = {(key_id, each.sequence): each for key_id, heads in HEADS.items() for each in heads if each.statement}
 
 
-EXPECTED = _expected()
+EXPECTED = {
+    (key_id, each.sequence): each.head.values()
+    for key_id, heads in HEADS.items()
+    for each in heads
+    if each.head is not None
+}
+"""What each sender really signed."""
 
 
 def check(data: bytes) -> str:
@@ -104,7 +90,7 @@ def _taken(inbox: BodyInbox) -> int:
             raise BrokenPromiseError(f"a head of sequence {received.sequence} arrived that nobody signed")
     for stated in statements:
         said = STATEMENTS.get((stated.sender, stated.sequence))
-        if said is None or said.body != stated.body or not _alike(stated.statement, said.statement):
+        if said is None or said.sent != stated.body or not _alike(stated.statement, said.statement):
             raise BrokenPromiseError(f"a statement of sequence {stated.sequence} arrived that nobody signed")
     return len(heads) + len(statements)
 
@@ -123,53 +109,58 @@ def _message(reader: Reader, kind: int, heads: list[Signed]) -> object:
         change, content = reader.short(), bytearray(head.manifest)
         if change >> 3 < len(content):
             content[change >> 3] ^= 1 << (change & 7)
-        return SignedManifest(reader.byte(), size, bytes(content), head.kind)
+        beside = reader.byte()
+        base = head.base if not beside & 1 else SEQUENCE + beside
+        start = head.sent[: 8 * beside]
+        return SignedManifest(reader.byte(), size, bytes(content), base, len(head.sent), start, head.kind)
     index, cut, forged = reader.byte(), reader.byte(), reader.byte()
-    body = head.body[size * index : size * (index + 1)] or b"beyond"
+    body = head.sent[size * index : size * (index + 1)] or b"beyond"
     body = body[: len(body) - cut] or b"x"
     if forged:
         body = bytes([body[0] ^ forged]) + body[1:]
     # Sequences are near each other, so that older and newer heads meet.
-    return Piece(head.sequence, reader.byte(), index, body, head.kind)
+    return Piece(transfer_of(head.sequence, head.base), reader.byte(), index, body, head.kind)
 
 
 def _whole(number: int, *, sender: int = 0, size: int = 1, order: tuple[int, ...] | None = None) -> bytes:
     """Return the happenings of one head: its manifest at -1, and its pieces, in some order."""
     head = HEADS[SENDERS[sender].key_id][number]
     first = _OTHER * sender
-    pieces = -(-len(head.body) // SIZES[size])
+    pieces = -(-len(head.sent) // SIZES[size])
     made = b""
     for index in order if order is not None else (-1, *range(pieces)):
         if index < 0:
-            made += bytes([first | MANIFEST, number, size, 0xFF, 0xFF, 1])
+            made += bytes([first | MANIFEST, number, size, 0xFF, 0xFF, 0, 1])
         else:
             made += bytes([first | PIECE, number, size, index, 0, 0, 1])
     return made
 
 
 def seeds() -> dict[str, bytes]:
-    """Return heads in order and not, one after the other and mixed."""
-    backwards = tuple(range(6, -2, -1))
-    raw = messages.encode(Piece(SEQUENCE, 1, 0, b"raw"))
+    """Return heads in order and not, in full and as differences, one after the other and mixed."""
+    raw = messages.encode(Piece(2 * SEQUENCE, 1, 0, b"raw"))
+    beside = bytes([MANIFEST, 0, 2, 0xFF, 0xFF, 254, 1])
     return {
         "in-order": _whole(0),
-        "plain": _whole(1),
-        "backwards": _whole(1, order=backwards),
-        "small-pieces": _whole(2, size=0),
-        "large-pieces": _whole(3, size=2),
-        "not-finite": _whole(4),
+        "beside": beside,
+        "difference": _whole(0) + _whole(1),
+        "difference-without-base": _whole(1) + _whole(0),
+        "base-unknown": _whole(4),
+        "backwards": _whole(0, order=(3, 2, 1, 0, -1), size=0),
+        "small-pieces": _whole(2, size=0) + _whole(3, size=0),
+        "large-pieces": _whole(2, size=2) + _whole(3, size=2),
         "bomb": _whole(5),
-        "no-zlib": _whole(6),
-        "int8": _whole(7),
+        "no-deflate": _whole(6),
+        "another-head": _whole(2) + _whole(7),
         "statement": _whole(8),
         "statement-plain": _whole(9, size=0),
         "statement-expired": _whole(10),
         "statement-of-nothing": _whole(11),
-        "statement-among-heads": _whole(9, order=(-1, 0, 1)) + _whole(7) + _whole(9, order=(2, 3, 4, 5, 6)),
-        "two-senders": _whole(1) + _whole(1, sender=1),
-        "mixed": _whole(1, order=(-1, 0, 1, 2)) + _whole(2, sender=1) + _whole(1, order=(3, 4, 5, 6)),
-        "newer-first": _whole(3) + _whole(2),
-        "slow": _whole(1, order=(-1, 0)) + bytes([TIME, 255]) + _whole(1, order=(1, 2)),
+        "statement-among-heads": _whole(9, order=(-1, 0, 1)) + _whole(2) + _whole(9, order=(2, 3, 4, 5, 6)),
+        "two-senders": _whole(0) + _whole(0, sender=1),
+        "mixed": _whole(0, order=(-1, 0), size=0) + _whole(2, sender=1) + _whole(0, order=(1, 2, 3), size=0),
+        "newer-first": _whole(2) + _whole(0),
+        "slow": _whole(0, order=(-1, 0)) + bytes([TIME, 255]) + _whole(0, order=(1,)),
         "raw": bytes([RAW]) + counted(raw) + _whole(2),
     }
 

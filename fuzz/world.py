@@ -12,12 +12,12 @@ from hashlib import sha256
 import numpy as np
 
 from bristle.rules.evidence.statement import Statement
-from bristle.wire.encoding import PLAIN, ZLIB, Head, encode_head, encode_statement
+from bristle.wire.encoding import PLAIN, ZLIB, encode_statement
+from bristle.wire.grid import GridHead, encode_grid, on_grid
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
-from bristle.wire.sizes import Encoding
 
 GROUP = Group(application="fuzz", backbone="backbone", classes=tuple("abcde"), features=400)
 SEQUENCE = 1 << 40
@@ -33,37 +33,42 @@ HONEST, LIAR, OTHER = identity("honest"), identity("liar"), identity("other")
 
 @dataclass(frozen=True, eq=False)
 class Signed:
-    """A head or a statement, what its author signed, and the body that follows."""
+    """A head or a statement, what its author signed, and what is sent of it: in full, or what differs from a base."""
 
     sequence: int
     manifest: bytes
-    body: bytes
-    head: Head | None = None
+    sent: bytes
+    base: int = 0
+    head: GridHead | None = None
     statement: Statement | None = None
     kind: Kind = Kind.HEAD
 
 
-def signed(
-    sender: Identity, number: int, *, encoding: Encoding = "float32", compress: bool = True, body: bytes | None = None
-) -> Signed:
-    """Return a head that a sender signed. With `body`: one that its signature covers but that no head has."""
-    head = np.random.default_rng(number).normal(0, 0.1, GROUP.shape).astype(np.float32)
-    content = encode_head(head, encoding=encoding, compress=compress) if body is None else body
+def signed(sender: Identity, number: int, *, base: Signed | None = None, sent: bytes | None = None) -> Signed:
+    """Return a head that a sender signed. With `sent`: with something else to be sent of it."""
+    values = np.random.default_rng(number).normal(0, 0.1, GROUP.shape)
+    before = None if base is None else base.head
+    head = on_grid(values if before is None else before.values() + values / 20, before)
+    content = head.content()
     classes, features = GROUP.shape
     manifest = Manifest(
         group=GROUP.id,
         author=sender.key,
         sequence=SEQUENCE + number,
         iteration=number,
-        encoding=encoding,
-        compression=ZLIB if compress else PLAIN,
+        encoding="grid",
+        compression=PLAIN,
         classes=classes,
         features=features,
         body=len(content),
         digests=digests_of(content),
         extensions=() if number % 2 else (claims_extension(np.arange(classes) < 3),),
     )
-    return Signed(manifest.sequence, encode_manifest(manifest, sender), content, head if body is None else None)
+    said = encode_grid(head, before) if sent is None else sent
+    known = head if sent is None else None
+    return Signed(
+        manifest.sequence, encode_manifest(manifest, sender), said, 0 if base is None else base.sequence, known
+    )
 
 
 def stated(
@@ -95,19 +100,26 @@ def stated(
 
 
 def signed_by(sender: Identity) -> list[Signed]:
-    """Return heads of every encoding, statements, and bodies that are signed but are neither."""
-    nan = np.full(GROUP.shape, np.nan, "<f4").reshape(-1, 1).view(np.uint8).T.tobytes()
+    """Return heads in full and as differences, statements, and what is signed but is neither."""
+    first = signed(sender, 0)
+    second, third = signed(sender, 1, base=first), signed(sender, 2)
     return [
-        signed(sender, 0),
-        signed(sender, 1, compress=False),
-        signed(sender, 2, encoding="float16"),
-        signed(sender, 3, encoding="int8", compress=False),
-        signed(sender, 4, compress=False, body=nan),
-        signed(sender, 5, body=zlib.compress(bytes(500_000))[:8064]),
-        signed(sender, 6, body=b"no zlib" * 100),
-        signed(sender, 7, encoding="int8"),
+        first,
+        second,
+        third,
+        signed(sender, 3, base=third),
+        signed(sender, 4, base=signed(sender, 99)),
+        signed(sender, 5, sent=deflated(bytes(500_000))),
+        signed(sender, 6, sent=b"no deflate" * 60),
+        signed(sender, 7, base=third, sent=first.sent),
         stated(sender, 8),
         stated(sender, 9, compress=False),
         stated(sender, 10, expires=1),
         stated(sender, 11, compress=False, body=bytes(4000)),
     ]
+
+
+def deflated(raw: bytes) -> bytes:
+    """Compress without a header."""
+    deflater = zlib.compressobj(wbits=-15)
+    return deflater.compress(raw) + deflater.flush()

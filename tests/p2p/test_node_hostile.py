@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,11 +31,26 @@ Networks = Callable[..., "VirtualNetwork"]
 Heads = Callable[..., "Matrix"]
 
 GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=80)
-near = st.integers(2**40 - 2, 2**40 + 2)
+
+
+def deflated(raw: bytes) -> bytes:
+    deflater = zlib.compressobj(wbits=-15)
+    return deflater.compress(raw) + deflater.flush()
+
+
+near = st.integers(2**41 - 4, 2**41 + 4)
 valid_messages = st.one_of(
     st.builds(Piece, near, st.integers(0, 9), st.integers(0, 20), st.binary(min_size=1, max_size=1300)),
     st.builds(wire.Acknowledgement, near, st.integers(0, 99), st.integers(0, 65_535), st.integers(0, 2**40)),
-    st.builds(SignedManifest, st.integers(0, 2**32 - 1), st.integers(512, 8192), st.binary(min_size=1, max_size=1100)),
+    st.builds(
+        SignedManifest,
+        st.integers(0, 2**32 - 1),
+        st.integers(512, 8192),
+        st.binary(min_size=1, max_size=1000),
+        st.sampled_from([0, 1, 2**40]),
+        st.integers(100, 2**32 - 1),
+        st.binary(max_size=100),
+    ),
     st.builds(Peers, st.integers(0, 2**64 - 1), st.just(((bytes(20), ("127.0.0.1", 9)),))),
     st.just(wire.Leave()),
 ).map(wire.encode)
@@ -78,7 +94,7 @@ def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
     nodes[0].share(head_of(group), iteration=2, now=network.now)
     network.run(1)
     nodes[1].take()
-    say(nodes[0], nodes[1], SignedManifest(1, piece_bytes(), old.signed))
+    say(nodes[0], nodes[1], SignedManifest(1, piece_bytes(), old.signed, size=1000))
     network.run(1)
     assert nodes[1].counters.refused[Refusal.REPLAY] == 1
     assert not nodes[1].take()
@@ -91,7 +107,7 @@ def manifest_of(node: Node, of: Group, body: bytes, **changes: object) -> Manife
 def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Networks, group: Group) -> None:
     network = virtual()
     honest, liar, other = network.mesh(3, group)
-    body = np.ones(group.shape, np.float32).tobytes()
+    body, sent = manifests.head_bodies(np.ones(group.shape, np.float32))
     identity = liar.membership.identity
     victim = manifest_of(other, group, body)
     forgeries = {
@@ -104,7 +120,7 @@ def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Netwo
         Refusal.MALFORMED: encode_manifest(manifest_of(liar, group, body), identity)[:-1],
     }
     for refusal, signed in forgeries.items():
-        say(liar, honest, SignedManifest(1, piece_bytes(), signed))
+        say(liar, honest, SignedManifest(1, piece_bytes(), signed, size=len(sent)))
         network.run(0.1)
         assert honest.counters.refused[refusal] == 1, refusal
     assert honest.inbox.memory == 0
@@ -112,23 +128,33 @@ def test_forged_manifests_are_refused_for_what_is_wrong_with_them(virtual: Netwo
 
 
 @pytest.mark.parametrize(
-    ("refusal", "body", "changes"),
+    ("refusal", "altered", "changes"),
     [
-        (Refusal.NOT_FINITE, np.full((800, 1), np.nan, "<f4").view(np.uint8).T.tobytes(), {}),
-        (Refusal.BAD_DIGEST, bytes(3200), {"digests": (bytes(16),)}),
-        (Refusal.BAD_BODY, bytes(3199), {}),
-        (Refusal.BAD_BODY, b"no zlib" * 10, {"compression": 1}),
+        (Refusal.BAD_DIGEST, lambda sent: sent, {"digests": (bytes(16),)}),
+        (Refusal.BAD_DIGEST, lambda sent: manifests.head_bodies(np.ones(GROUP.shape, np.float32))[1], {}),
+        (Refusal.BAD_BODY, lambda sent: sent[:-1], {}),
+        (Refusal.BAD_BODY, lambda sent: b"no deflate" * 10, {}),
+        (Refusal.BOMB, lambda sent: deflated(bytes(5000)), {}),
     ],
 )
+@pytest.mark.parametrize("beside", [0, 100])
 def test_bodies_that_are_not_what_they_should_be_are_refused(
-    virtual: Networks, group: Group, refusal: Refusal, body: bytes, changes: dict[str, object]
+    virtual: Networks,
+    group: Group,
+    head_of: Heads,
+    refusal: Refusal,
+    altered: Callable[[bytes], bytes],
+    changes: dict[str, object],
+    beside: int,
 ) -> None:
     network = virtual()
     honest, liar = network.mesh(2, group)
-    manifest = manifest_of(liar, group, body, **changes)
-    say(liar, honest, SignedManifest(1, 2000, encode_manifest(manifest, liar.membership.identity)))
-    for index in range(-(-len(body) // 2000)):
-        say(liar, honest, Piece(manifest.sequence, 1, index, body[2000 * index : 2000 * (index + 1)]))
+    body, right = manifests.head_bodies(head_of(group))
+    manifest, sent = manifest_of(liar, group, body, **changes), altered(right)
+    signed = encode_manifest(manifest, liar.membership.identity)
+    say(liar, honest, SignedManifest(1, 2000, signed, size=len(sent), start=sent[:beside]))
+    if beside < len(sent):
+        say(liar, honest, Piece(wire.transfer_of(manifest.sequence, 0), 1, 0, sent[beside:]))
     network.run(1)
     assert honest.counters.refused == {refusal: 1}
     assert not honest.take()
@@ -137,13 +163,13 @@ def test_bodies_that_are_not_what_they_should_be_are_refused(
 
 def test_memory_for_heads_is_bounded(virtual: Networks, group: Group) -> None:
     network = virtual()
-    body = bytes(3200)
-    honest, *liars = network.mesh(4, group, limits=Limits(memory=7000, loopback_datagram=1232))
+    body = bytes(1610)
+    honest, *liars = network.mesh(4, group, limits=Limits(memory=5000, loopback_datagram=1232))
     for liar in liars:
-        manifest = manifest_of(liar, group, body)
-        say(liar, honest, SignedManifest(1, piece_bytes(), encode_manifest(manifest, liar.membership.identity)))
+        signed = encode_manifest(manifest_of(liar, group, body), liar.membership.identity)
+        say(liar, honest, SignedManifest(1, piece_bytes(), signed, size=2400))
         network.run(0.1)
-    assert honest.inbox.memory == 6400
+    assert honest.inbox.memory == 4800
     assert honest.counters.refused[Refusal.NO_MEMORY] == 1
     # What never comes is not waited for.
     network.run(30)
@@ -243,10 +269,11 @@ def test_neighbours_cannot_make_a_peer_contact_just_anything(virtual: Networks, 
 def test_endless_manifests_cost_few_signature_checks(virtual: Networks, group: Group, head_of: Heads) -> None:
     network = virtual()
     honest, liar, friend = network.mesh(3, group)
-    body = bytes(3200)
+    body = bytes(1610)
     for index in range(200):
         manifest = manifest_of(liar, group, body, sequence=2**40 + index)
-        say(liar, honest, SignedManifest(1, piece_bytes(), encode_manifest(manifest, liar.membership.identity)))
+        signed = encode_manifest(manifest, liar.membership.identity)
+        say(liar, honest, SignedManifest(1, piece_bytes(), signed, size=2000))
     friend.share(head_of(group), iteration=5, now=network.now)
     network.run(0.5)
     assert honest.counters.refused[Refusal.OVER_BUDGET] > 130
@@ -255,16 +282,21 @@ def test_endless_manifests_cost_few_signature_checks(virtual: Networks, group: G
 
 def test_a_manifest_whose_pieces_nobody_could_count_is_refused(virtual: Networks) -> None:
     network = virtual()
-    huge = Group(application="test", backbone="backbone", classes=("a",), features=10_000_000)
+    huge = Group(application="test", backbone="backbone", classes=("a",), features=12_000_000)
     honest, liar = network.mesh(2, huge)
-    manifest = replace(manifest_of(liar, huge, bytes(1)), body=40_000_000, digests=(bytes(16),) * 32)
+    manifest = replace(manifest_of(liar, huge, bytes(1)), body=24_000_001, digests=(bytes(16),) * 32)
     signed = encode_manifest(manifest, liar.membership.identity)
-    say(liar, honest, SignedManifest(1, 512, signed))
+    say(liar, honest, SignedManifest(1, 400, signed, size=30_000_000))
+    say(liar, honest, SignedManifest(1, 512, signed, size=37_000_000))
+    network.run(0.1)
+    assert honest.counters.refused == {Refusal.MALFORMED: 1, Refusal.OVERSIZE: 1}
+    honest.counters.refused.clear()
+    say(liar, honest, SignedManifest(1, 512, signed, size=36_000_000))
     network.run(0.1)
     assert honest.counters.refused == {Refusal.MALFORMED: 1}
-    say(liar, honest, SignedManifest(1, 1188, signed))
+    say(liar, honest, SignedManifest(1, 1188, signed, size=30_000_000))
     network.run(0.1)
-    assert honest.inbox.memory == 40_000_000
+    assert honest.inbox.memory == 30_000_000
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -53,28 +53,30 @@ def test_ten_peers_find_each_other_from_one_address_and_share_with_all(
                     if other != index:
                         each = received[sender.identity.key_id]
                         assert (each.iteration, each.address) == (iteration, sender.address)
-                        np.testing.assert_array_equal(each.head, head_of(large, other))
+                        np.testing.assert_allclose(each.head, head_of(large, other), atol=0.005)
                         assert each.claims is not None
                         assert np.flatnonzero(each.claims).tolist() == [other]
         per_head = (sum(peer.counters.bytes_out for peer in peers) - before) / (3 * 90)
-        assert per_head <= 33_000
+        assert per_head <= 9_000
         assert all(peer.counters.heads_out == 27 for peer in peers)
 
     on_network(scenario)
 
 
-@pytest.mark.parametrize(("encoding", "most"), [("float32", 33_000), ("float16", 17_000), ("int8", 9_000)])
 def test_bytes_of_a_head_with_everything_counted(
-    on_network: Scenario, wait: Wait, large: Group, head_of: Heads, encoding: str, most: int
+    on_network: Scenario, wait: Wait, large: Group, head_of: Heads
 ) -> None:
     async def scenario(network: RealNetwork) -> None:
         first, second = await mesh(network, wait, large, 2, limits=SMALL_DATAGRAMS)
-        before = first.counters.bytes_out + first.counters.bytes_in
-        first.share(head_of(large), iteration=1, encoding=encoding, compress=True)  # type: ignore[arg-type]
-        await second.arrival()
-        await first.sent()
-        assert first.counters.bytes_out + first.counters.bytes_in - before <= most
-        assert len(second.take()) == 1
+        head: Any = head_of(large)
+        for iteration, most in enumerate((9_000, 5_000)):
+            before = first.counters.bytes_out + first.counters.bytes_in
+            first.share(head, iteration=iteration)
+            await second.arrival()
+            await first.sent()
+            assert first.counters.bytes_out + first.counters.bytes_in - before <= most
+            assert len(second.take()) == 1
+            head = head + head_of(large, 1) / 20
 
     on_network(scenario)
 
@@ -91,7 +93,7 @@ def test_heads_arrive_through_a_bad_network(on_network: Scenario, wait: Wait, la
             await wait(lambda count=3 * iteration: first.counters.heads_in == count)
             received = {each.sender: each.head for each in first.take()}
             for index, peer in enumerate(others):
-                np.testing.assert_array_equal(received[peer.identity.key_id], head_of(large, index + 1))
+                np.testing.assert_allclose(received[peer.identity.key_id], head_of(large, index + 1), atol=0.005)
             await wait(lambda count=iteration: all(peer.counters.heads_in >= count for peer in others))
         lost = sum(relay.lost for relay in relays) / sum(relay.relayed for relay in relays)
         assert 0.1 < lost < 0.3
@@ -194,7 +196,7 @@ def test_a_newer_share_replaces_an_older_and_sent_returns(
         await wait(lambda: second.node.inbox.seen(first.identity.key_id) == first.node.outbox.next_sequence - 1)
         (received,) = second.take()
         assert received.iteration == 19
-        np.testing.assert_array_equal(received.head, head_of(large, 19))
+        np.testing.assert_allclose(received.head, head_of(large, 19), atol=0.005)
 
     on_network(scenario)
 

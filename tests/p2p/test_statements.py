@@ -17,7 +17,7 @@ from bristle.wire import Group, Identity, Refusal
 from bristle.wire.encoding import encode_statement
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, decode_manifest, encode_manifest, is_signed
-from bristle.wire.messages import Piece, SignedManifest, encode
+from bristle.wire.messages import Piece, SignedManifest, encode, transfer_of
 from tests.support.manifests import manifest_of
 
 if TYPE_CHECKING:
@@ -128,10 +128,11 @@ def say(node: Node, to: Node, message: SignedManifest | Piece) -> None:
 def deliver(
     network: VirtualNetwork, liar: Node, honest: Node, manifest: Manifest, body: bytes, signer: Identity
 ) -> None:
-    say(liar, honest, SignedManifest(1, 2000, encode_manifest(manifest, signer), Kind.STATEMENT))
+    signed = encode_manifest(manifest, signer)
+    say(liar, honest, SignedManifest(1, 2000, signed, size=manifest.body, kind=Kind.STATEMENT))
     for index in range(-(-len(body) // 2000)):
         piece = body[2000 * index : 2000 * (index + 1)]
-        say(liar, honest, Piece(manifest.sequence, 2 + index, index, piece, Kind.STATEMENT))
+        say(liar, honest, Piece(transfer_of(manifest.sequence, 0), 2 + index, index, piece, Kind.STATEMENT))
     network.run(1)
 
 
@@ -145,7 +146,7 @@ EXPIRED, AHEAD = 1_000_000, 4_000_000_000
         (Refusal.WRONG_GROUP, {"group": bytes(20)}),
         (Refusal.WRONG_SHAPE, {"rank": 4_000}),
         (Refusal.MALFORMED, {"kind": Kind.HEAD, "rank": 0, "encoding": "float32"}),
-        (Refusal.MALFORMED, {"encoding": "int8"}),
+        (Refusal.MALFORMED, {"encoding": "grid"}),
         (Refusal.OVERSIZE, {"rank": 0}),
         (Refusal.BAD_BODY, {"rank": 5}),
         (Refusal.BAD_BODY, {"compression": 1}),
@@ -214,7 +215,7 @@ def test_an_old_statement_is_not_taken_again(virtual: Networks, group: Group) ->
     first.share_statement(statement_of(group, 1), expires=0, now=network.now)
     network.run(1)
     assert len(second.take_statements()) == 1
-    say(first, second, SignedManifest(1, 1188, old.signed, Kind.STATEMENT))
+    say(first, second, SignedManifest(1, 1188, old.signed, size=len(old.body), kind=Kind.STATEMENT))
     network.run(1)
     assert second.counters.refused == {Refusal.REPLAY: 1}
     assert not second.take_statements()

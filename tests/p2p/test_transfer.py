@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from bristle.p2p.transfer import LARGEST_WINDOW, MOST_ORPHANS, SMALLEST_WINDOW, Incoming, Outgoing, Path
 from bristle.wire.manifest import Manifest, digests_of
-from bristle.wire.messages import MOST_UNITS, STOP, Acknowledgement, Piece, SignedManifest, decode, encode
+from bristle.wire.messages import KEPT, MOST_UNITS, STOP, Acknowledgement, Piece, SignedManifest, decode, encode
+
+TRANSFER = 2 * 5 + 1
 
 
 def manifest_for(body: bytes) -> Manifest:
@@ -19,7 +21,7 @@ def manifest_for(body: bytes) -> Manifest:
         author=bytes(32),
         sequence=5,
         iteration=1,
-        encoding="float32",
+        encoding="grid",
         compression=0,
         classes=1,
         features=1,
@@ -28,12 +30,16 @@ def manifest_for(body: bytes) -> Manifest:
     )
 
 
-def outgoing(body: bytes, *, size: int = 600, path: Path | None = None, patience: float = 1e9) -> Outgoing:
+def announced(body: bytes, order: int = 1, start: int = 0) -> SignedManifest:
+    return SignedManifest(order, 600, b"manifest", size=len(body), start=body[:start])
+
+
+def outgoing(body: bytes, *, datagram: int = 644, path: Path | None = None, patience: float = 1e9) -> Outgoing:
     return Outgoing(
         sequence=5,
         signed=b"manifest",
         body=body,
-        piece_size=size,
+        datagram=datagram,
         path=path or Path(),
         now=0.0,
         patience=patience,
@@ -55,11 +61,11 @@ def test_a_head_arrives_through_anything_that_is_not_always_lost(
     length: int, seed: int, loss: float, duplication: float, delay: float, jitter: float
 ) -> None:
     body = bytes(index % 251 for index in range(length))
-    sender, receiver = outgoing(body), Incoming(5, 0.0)
+    sender, receiver = outgoing(body), Incoming(TRANSFER, 0.0)
     manifest = manifest_for(body)
     rng = random.Random(seed)
     events: list[tuple[float, int, bool, bytes]] = []
-    now, turn = 0.0, 0
+    now, turn, said = 0.0, 0, False
 
     def travel(message: bytes, to_receiver: bool) -> None:
         nonlocal turn
@@ -73,14 +79,17 @@ def test_a_head_arrives_through_anything_that_is_not_always_lost(
         sender.tick(now)
         while sender.ready():
             travel(sender.next(now), True)
-        if (news := receiver.acknowledgement(now)) is not None:
+        if receiver.complete and said:
+            travel(encode(Acknowledgement(TRANSFER, receiver.newest, KEPT)), False)
+        elif (news := receiver.acknowledgement(now)) is not None:
             travel(encode(news), False)
+        said = False
         now += 0.005
         while events and events[0][0] <= now:
             _, _, to_receiver, message = heapq.heappop(events)
-            heard = decode(message)
+            heard, said = decode(message), to_receiver or said
             if isinstance(heard, SignedManifest):
-                receiver.begin(manifest, heard.piece_size, heard.order, now)
+                receiver.begin(manifest, heard, now)
             elif isinstance(heard, Piece):
                 assert receiver.add(heard, now)
             elif isinstance(heard, Acknowledgement):
@@ -95,7 +104,7 @@ def test_a_head_arrives_through_anything_that_is_not_always_lost(
 @settings(deadline=None)
 @given(
     st.lists(
-        st.builds(Acknowledgement, st.just(5), st.integers(0, 99), st.integers(0, STOP), st.integers(0, 2**64)),
+        st.builds(Acknowledgement, st.just(TRANSFER), st.integers(0, 99), st.integers(0, STOP), st.integers(0, 2**64)),
         max_size=30,
     )
 )
@@ -111,19 +120,20 @@ def test_acknowledgements_that_lie_do_no_harm(lies: list[Acknowledgement]) -> No
 
 @given(
     st.lists(
-        st.builds(Piece, st.just(5), st.just(1), st.integers(0, MOST_UNITS), st.binary(max_size=700)), max_size=100
+        st.builds(Piece, st.just(TRANSFER), st.just(1), st.integers(0, MOST_UNITS), st.binary(max_size=700)),
+        max_size=100,
     )
 )
 def test_pieces_that_nobody_asked_for_take_no_memory(pieces: list[Piece]) -> None:
     body = bytes(5_000)
-    before, after = Incoming(5, 0.0), Incoming(5, 0.0)
-    after.begin(manifest_for(body), 600, 1, 0.0)
+    before, after = Incoming(TRANSFER, 0.0), Incoming(TRANSFER, 0.0)
+    after.begin(manifest_for(body), announced(body), 0.0)
     for piece in pieces:
         before.add(piece, 0.0)
         after.add(piece, 0.0)
     assert len(before.received) <= MOST_ORPHANS
     assert sum(map(len, after.received.values())) <= len(body)
-    before.begin(manifest_for(body), 600, 1, 0.0)
+    before.begin(manifest_for(body), announced(body), 0.0)
     assert sum(map(len, before.received.values())) <= len(body)
     assert all(len(data) == before.expected_length(index) for index, data in before.received.items())
 
@@ -147,9 +157,9 @@ def test_nothing_is_sent_for_ever() -> None:
 def test_a_receiver_that_wants_no_more_gets_no_more() -> None:
     sender = outgoing(bytes(100_000))
     sender.next(0.0)
-    sender.acknowledged(Acknowledgement(4, 1, STOP), 0.1)
+    sender.acknowledged(Acknowledgement(TRANSFER - 1, 1, STOP), 0.1)
     assert not sender.over
-    sender.acknowledged(Acknowledgement(5, 1, STOP), 0.1)
+    sender.acknowledged(Acknowledgement(TRANSFER, 1, STOP), 0.1)
     assert sender.delivered
     assert not sender.ready()
 
@@ -183,20 +193,20 @@ def test_round_trips_are_learnt_as_rfc_6298_says() -> None:
 
 def test_acknowledgements_are_few() -> None:
     body = bytes(60_000)
-    receiver = Incoming(5, 0.0)
-    receiver.begin(manifest_for(body), 600, 1, 0.0)
+    receiver = Incoming(TRANSFER, 0.0)
+    receiver.begin(manifest_for(body), announced(body), 0.0)
     told = []
     for index in range(100):
-        receiver.add(Piece(5, index + 2, index, bytes(600)), 0.0)
+        receiver.add(Piece(TRANSFER, index + 2, index, bytes(600)), 0.0)
         if (news := receiver.acknowledgement(0.0)) is not None:
             told.append(news)
-    assert [news.base for news in told] == [16, 32, 48, 64, 80, 96, 101]
-    assert receiver.acknowledgement(1.0) is None
+    assert [news.base for news in told] == [16, 32, 48, 64, 80, 96]
+    assert receiver.complete
 
 
 def test_news_does_not_wait_for_more_for_long() -> None:
-    receiver = Incoming(5, 0.0)
-    receiver.add(Piece(5, 7, 3, b"x"), 10.0)
+    receiver = Incoming(TRANSFER, 0.0)
+    receiver.add(Piece(TRANSFER, 7, 3, b"x"), 10.0)
     assert receiver.acknowledgement(10.005) is None
-    assert receiver.acknowledgement(10.02) == Acknowledgement(5, 7, 0, 0b1000)
+    assert receiver.acknowledgement(10.02) == Acknowledgement(TRANSFER, 7, 0, 0b1000)
     assert receiver.acknowledgement(10.03) is None

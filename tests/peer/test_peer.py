@@ -37,7 +37,7 @@ def test_two_peers_teach_each_other(make_peer: MakePeer, digits: Any) -> None:
             np.testing.assert_array_equal(a.predict(images), probabilities.argmax(axis=1))
             counters = a.status().counters
             assert counters["heads_in"] > 20
-            assert counters["bytes_out"] > 20 * 20_000
+            assert counters["bytes_out"] > 20 * 3_000
         # What was learnt can be used after the network is left.
         assert (a.predict(digits.test[0], features=True) == digits.test[1]).mean() > 0.85
 
@@ -130,7 +130,7 @@ def test_a_peer_waits_for_its_condition(make_peer: MakePeer) -> None:
 
 
 def test_a_byte_cap_holds_over_restarts(make_peer: MakePeer, digits: Any) -> None:
-    cap = 40_000
+    cap = 20_000
 
     async def share(iterations: int) -> tuple[list[bool], int, str | None]:
         turns: list[Turn] = []
@@ -146,7 +146,7 @@ def test_a_byte_cap_holds_over_restarts(make_peer: MakePeer, digits: Any) -> Non
             status = quiet.status()
             return [turn.shared for turn in turns], status.bytes_last_day, status.waiting
 
-    shared, spent, waiting = asyncio.run(share(12))
+    shared, spent, waiting = asyncio.run(share(40))
     assert shared[0]
     assert not shared[-1]
     assert spent <= cap
@@ -283,8 +283,8 @@ def test_a_cancelled_run_leaves_a_whole_store(make_peer: MakePeer, digits: Any) 
 def test_any_rule_serves(make_peer: MakePeer, digits: Any, name: str, reason: str) -> None:
     async def run() -> None:
         async with (
-            make_peer("a", rule=rules.create(name), encoding="int8") as a,
-            make_peer("b", rule=rules.create(name), known=[a.address], encoding="float16") as b,
+            make_peer("a", rule=rules.create(name)) as a,
+            make_peer("b", rule=rules.create(name), known=[a.address]) as b,
         ):
             a.add(*digits.of([0, 1]), features=True)
             b.add(*digits.of([2, 3]), features=True)

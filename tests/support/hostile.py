@@ -13,12 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from bristle.wire import Group, Identity, handshake, messages
-from bristle.wire.encoding import encode_head
 from bristle.wire.handshake import Caller, Cookie, Welcome
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.messages import Address
 from bristle.wire.session import SEALED, Session
-from tests.support.manifests import manifest_of
+from tests.support.manifests import head_bodies, manifest_of
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork
@@ -30,7 +29,7 @@ Scenario = Callable[[Callable[["RealNetwork"], Any]], None]
 Wait = Callable[..., Any]
 Heads = Callable[..., "Matrix"]
 Attackers = Callable[..., "Attacker"]
-Bodies = Callable[["Matrix"], bytes]
+Bodies = Callable[[NDArray[np.float32]], tuple[bytes, bytes]]
 
 
 class Attacker:
@@ -103,12 +102,14 @@ class Attacker:
         manifest = manifest_of(body, self.group, self.identity.key, self.sequence, **changes)
         return manifest.sequence, encode_manifest(manifest, self.identity)
 
-    def share(self, body: bytes, *, altered: bytes | None = None, **changes: Any) -> None:
-        """Send a manifest and its body, or another one."""
+    def share(self, bodies: tuple[bytes, bytes], **changes: Any) -> None:
+        """Send a manifest of the first body, and the second."""
+        body, sent = bodies
         sequence, signed = self.manifest(body, **changes)
-        self.say(messages.SignedManifest(1, PIECE, signed))
-        for index, at in enumerate(range(0, len(body), PIECE)):
-            self.say(messages.Piece(sequence, 2 + index, index, (altered or body)[at : at + PIECE]))
+        self.say(messages.SignedManifest(1, PIECE, signed, size=len(sent)))
+        transfer = messages.transfer_of(sequence, 0)
+        for index, at in enumerate(range(0, len(sent), PIECE)):
+            self.say(messages.Piece(transfer, 2 + index, index, sent[at : at + PIECE]))
 
     def close(self) -> None:
         self.socket.close()
@@ -129,6 +130,6 @@ def attackers() -> Iterator[Callable[..., Attacker]]:
 
 
 @pytest.fixture
-def body_of() -> Callable[[NDArray[np.float32]], bytes]:
-    """Return a head as it goes over the wire, without compression."""
-    return lambda head: encode_head(head, encoding="float32", compress=False)
+def bodies_of() -> Callable[[NDArray[np.float32]], tuple[bytes, bytes]]:
+    """Return a head as it is signed, and as it is sent in full."""
+    return head_bodies

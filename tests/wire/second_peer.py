@@ -2,8 +2,8 @@
 
     echo '{"host": "127.0.0.1", "port": 7700, "application": "digits", ...}' | python second_peer.py
 
-It joins a group over UDP, sends one head and takes one, and prints what it took, as JSON. Section names in comments are
-those of the page.
+It joins a group over UDP, sends one head, takes some, the first in full and others as differences, and prints what it
+took, as JSON. Section names in comments are those of the page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 VERSION = 2
 HELLO, COOKIE, JOIN, WELCOME = 1, 2, 3, 4
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = 1, 2, 3, 4, 5
-STOP = 0xFFFF
+FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
+STEP = -9
 PIECE_SIZE = 1100
 PATIENCE = 30.0
 
@@ -134,36 +135,49 @@ class Peer:
         return Session(caller, called, mine, session_id), key
 
     def manifest(self, sequence: int, iteration: int, body: bytes) -> bytes:
-        """Manifest of a head of float32 without compression."""
+        """Manifest of a head on a grid."""
         chunk = max(4096, -(-len(body) // 32))
         fields = struct.pack(
-            ">BBBB20s32sQIIIIHIH", VERSION, 0, 1, 0, self.group.id, self.key, sequence, 0, iteration,
+            ">BBBB20s32sQIIIIHIH", VERSION, 0, 3, 0, self.group.id, self.key, sequence, 0, iteration,
             self.group.classes, self.group.features, 0, len(body), 0,
         )  # fmt: skip
         hashes = b"".join(blake2b(body[at : at + chunk], digest_size=16).digest() for at in range(0, len(body), chunk))
         return fields + hashes + self.secret.sign(b"bristle 2 manifest\0" + fields + hashes)
 
-    def exchange(self, values: list[float], iteration: int) -> dict[str, Any]:
-        """Send a head and take one; return the one that was taken."""
+    def on_grid(self, values: list[float]) -> tuple[bytes, bytes]:
+        """Heads: what is signed of a head, and what is sent of it, in full; all rows have the same step."""
+        steps = [round(value / 2.0**STEP) for value in values]
+        assert max(map(abs, steps)) < 127 + 65_536
+        exponents = [STEP] * self.group.classes
+        digits = bytes(max(-127, min(127, step)) + 127 for step in steps)
+        rest = [abs(step) - 127 for step in steps if abs(step) >= 127]
+        raw = bytes([1]) + bytes(e + 128 for e in exponents) + digits
+        raw += bytes(more & 0xFF for more in rest) + bytes(more >> 8 for more in rest)
+        deflate = zlib.compressobj(wbits=-15)
+        sent = deflate.compress(raw) + deflate.flush()
+        return struct.pack(f"<{len(exponents)}b{len(steps)}h", *exponents, *steps), sent
+
+    def exchange(self, values: list[float], iteration: int, count: int) -> list[dict[str, Any]]:
+        """Send a head and take some; return those that were taken."""
         session, key = self.join()
-        planes = [struct.pack("<f", value) for value in values]
-        body = bytes(value[plane] for plane in range(4) for value in planes)
+        body, sent = self.on_grid(values)
         sequence = time.time_ns() // 1_000_000
-        signed, pieces = self.manifest(sequence, iteration, body), range(0, len(body), PIECE_SIZE)
+        signed, pieces = self.manifest(sequence, iteration, body), range(0, len(sent), PIECE_SIZE)
         order, sent_at, delivered = 0, 0.0, False
         incoming = Incoming(self.group, key)
         # The first sealed message makes the caller a neighbour.
         self.socket.sendto(session.seal(struct.pack(">BQB", PEERS, 0, 0)), self.address)
-        while not (delivered and incoming.head is not None):
+        while not (delivered and len(incoming.heads) >= count):
             if time.monotonic() > self.deadline:
-                raise TimeoutError(f"delivered: {delivered}, taken: {incoming.head is not None}")
+                raise TimeoutError(f"delivered: {delivered}, taken: {len(incoming.heads)}")
             if not delivered and time.monotonic() - sent_at > 1:
                 sent_at = time.monotonic()
                 order += 1
-                said = [struct.pack(">BIH", MANIFEST, order, PIECE_SIZE) + signed]
+                said = [struct.pack(">BIHQIH", MANIFEST, order, PIECE_SIZE, 0, len(sent), len(signed)) + signed]
                 for index, at in enumerate(pieces):
                     order += 1
-                    said.append(struct.pack(">BQIH", PIECE, sequence, order, index) + body[at : at + PIECE_SIZE])
+                    header = struct.pack(">BQIH", PIECE, 2 * sequence + 1, order, index)
+                    said.append(header + sent[at : at + PIECE_SIZE])
                 for message in said:
                     self.socket.sendto(session.seal(message), self.address)
             try:
@@ -174,76 +188,125 @@ class Peer:
                 continue
             if heard[0] == ACKNOWLEDGEMENT:
                 _, of, _, base = struct.unpack_from(">BQIH", heard)
-                delivered |= of == sequence and base in (len(pieces) + 1, STOP)
+                delivered |= of == 2 * sequence + 1 and base in (KEPT, STOP)
             elif heard[0] in (MANIFEST, PIECE):
                 answer = incoming.take(heard)
                 self.socket.sendto(session.seal(answer), self.address)
             elif heard[0] == LEAVE:
                 raise RuntimeError("the other side left")
-        assert incoming.head is not None
         self.socket.sendto(session.seal(bytes([LEAVE])), self.address)
-        return incoming.head
+        return incoming.heads
+
+
+Public = tuple[list[int], list[int]]
+"""Heads: exponents of the rows, and all steps."""
 
 
 class Incoming:
-    """Transfer, of one head that comes in."""
+    """Transfer, of heads that come in, one after the other."""
 
     def __init__(self, group: Group, author: bytes) -> None:
         self.group, self.author = group, author
-        self.head: dict[str, Any] | None = None
-        self.sequence, self.newest, self.size = 0, 0, 0
-        self.signed = b""
+        self.heads: list[dict[str, Any]] = []
+        self.kept: dict[int, Public] = {}
+        self.transfer, self.newest, self.size = 0, 0, 0
+        self.signed, self.start, self.base, self.piece_size = b"", b"", 0, 1
         self.received: dict[int, bytes] = {}
 
     def take(self, message: bytes) -> bytes:
         """Take a manifest or a piece; return the acknowledgement."""
         if message[0] == MANIFEST:
-            _, order, size = struct.unpack_from(">BIH", message)
-            self._begin(struct.unpack_from(">Q", message, 7 + 56)[0])
-            self.signed, self.size = message[7:], size
+            _, order, piece_size, base, size, length = struct.unpack_from(">BIHQIH", message)
+            signed, start = message[21 : 21 + length], message[21 + length :]
+            transfer = 2 * struct.unpack_from(">Q", signed, 56)[0] + (base == 0)
+            if transfer < self.transfer:
+                return self._answer(STOP, transfer)
+            self._begin(transfer)
+            self.signed, self.start, self.base, self.size, self.piece_size = signed, start, base, size, piece_size
         else:
-            _, sequence, order, index = struct.unpack_from(">BQIH", message)
-            self._begin(sequence)
+            _, transfer, order, index = struct.unpack_from(">BQIH", message)
+            if transfer < self.transfer:
+                return self._answer(STOP, transfer)
+            self._begin(transfer)
             self.received[index] = message[15:]
         self.newest = max(self.newest, order)
-        base = 0
+        if self.transfer >> 1 in self.kept:
+            return self._answer(KEPT)
+        arrived = 0
         if self.signed:
-            base = 1
-            while base - 1 in self.received:
-                base += 1
-            if base - 1 == -(-struct.unpack_from(">I", self.signed, 82)[0] // self.size):
-                self._finish()
-        bits = sum(1 << index - base for index in self.received if index >= base)
-        bitmap = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-        return struct.pack(">BQIH", ACKNOWLEDGEMENT, self.sequence, self.newest, base) + bitmap
+            arrived = 1
+            while arrived - 1 in self.received:
+                arrived += 1
+            if arrived - 1 == -(-(self.size - len(self.start)) // self.piece_size):
+                return self._answer(self._finish())
+        bits = sum(1 << index - arrived for index in self.received if index >= arrived)
+        return self._answer(arrived) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
-    def _begin(self, sequence: int) -> None:
-        if sequence > self.sequence:
-            self.sequence, self.newest, self.signed, self.received = sequence, 0, b"", {}
+    def _answer(self, base: int, transfer: int | None = None) -> bytes:
+        return struct.pack(">BQIH", ACKNOWLEDGEMENT, transfer or self.transfer, self.newest, base)
 
-    def _finish(self) -> None:
+    def _begin(self, transfer: int) -> None:
+        if transfer > self.transfer:
+            self.transfer, self.newest, self.signed, self.received = transfer, 0, b"", {}
+
+    def _finish(self) -> int:
+        """Manifest and Heads: check what has come; return how the transfer ends."""
         (version, kind, encoding, compression, group, author, sequence, _, iteration, classes, features, _, length,
          _) = struct.unpack_from(">BBBB20s32sQIIIIHIH", self.signed)  # fmt: skip
-        assert (version, kind, group, author) == (VERSION, 0, self.group.id, self.author)
-        assert (classes, features) == (self.group.classes, self.group.features)
+        assert (version, kind, encoding, compression) == (VERSION, 0, 3, 0)
+        assert (group, author, classes, features) == (
+            self.group.id, self.author, self.group.classes, self.group.features
+        )  # fmt: skip
         Ed25519PublicKey.from_public_bytes(author).verify(
             self.signed[-64:], b"bristle 2 manifest\0" + self.signed[:-64]
         )
-        body = b"".join(self.received[index] for index in sorted(self.received))
+        if self.base and self.base not in self.kept:
+            return FULL
+        sent = self.start + b"".join(self.received[index] for index in sorted(self.received))
+        assert len(sent) == self.size
+        exponents, steps = public = self._decode(zlib.decompress(sent, wbits=-15), self.kept.get(self.base))
+        body = struct.pack(f"<{classes}b{classes * features}h", *exponents, *steps)
         assert len(body) == length
         chunk = max(4096, -(-length // 32))
         for number, at in enumerate(range(0, length, chunk)):
             found = blake2b(body[at : at + chunk], digest_size=16).digest()
             assert found == self.signed[88 + 16 * number : 104 + 16 * number]
-        raw = zlib.decompress(body) if compression else body
-        assert encoding == 1, "this peer reads float32 only"
-        count = classes * features
-        values = [
-            struct.unpack("<f", bytes(raw[plane * count + place] for plane in range(4)))[0] for place in range(count)
-        ]
-        self.head = {
-            "author": author.hex(), "sequence": sequence, "iteration": iteration, "values": values
-        }  # fmt: skip
+        self.kept[sequence] = public
+        values = [step * 2.0 ** exponents[place // features] for place, step in enumerate(steps)]
+        self.heads.append(
+            {"author": author.hex(), "sequence": sequence, "iteration": iteration, "base": self.base, "values": values}
+        )
+        return KEPT
+
+    def _decode(self, raw: bytes, base: Public | None) -> Public:
+        """Heads: undo the difference."""
+        digits, classes, count = raw[0], self.group.classes, self.group.classes * self.group.features
+        exponents = [byte - 128 for byte in raw[1 : 1 + classes]]
+        end = 1 + classes + -(-count // digits)
+        places = raw[1 + classes : end]
+        outer = {1: 127, 2: 7}[digits]
+        found = [byte - 127 for byte in places]
+        if digits == 2:
+            found = [digit - 7 for byte in places for digit in divmod(byte, 15)][:count]
+        beyond = [place for place, digit in enumerate(found) if abs(digit) == outer]
+        assert len(raw) == end + 2 * len(beyond)
+        for number, place in enumerate(beyond):
+            more = raw[end + number] + 256 * raw[end + len(beyond) + number]
+            found[place] += more if found[place] > 0 else -more
+        if base is None:
+            return exponents, found
+        steps = []
+        for place, difference in enumerate(found):
+            row, step = place // self.group.features, base[1][place]
+            coarser = exponents[row] - base[0][row]
+            if abs(coarser) >= 16:
+                step = 0
+            elif coarser > 0:
+                step = (step + 2 ** (coarser - 1)) // 2**coarser
+            else:
+                step = max(-32767, min(32767, step * 2**-coarser))
+            steps.append(step + difference)
+        return exponents, steps
 
 
 def main() -> None:
@@ -253,12 +316,12 @@ def main() -> None:
     group = Group(wanted["application"], wanted["backbone"], wanted["classes"], wanted["features"], secret)
     peer = Peer(group, (wanted["host"], wanted["port"]))
     try:
-        head = peer.exchange(wanted["values"], wanted["iteration"])
+        heads = peer.exchange(wanted["values"], wanted["iteration"], wanted["count"])
     except InvalidSignature:
         sys.exit("a signature is wrong")
     finally:
         peer.socket.close()
-    print(json.dumps({"key id": sha256(peer.key).hexdigest()[:40], "head": head}))
+    print(json.dumps({"key id": sha256(peer.key).hexdigest()[:40], "heads": heads}))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from bristle.wire.sizes import claims_bytes, manifest_bytes
 
 IDENTITY = Identity.generate()
 GROUP = Group(application="a", backbone="b", classes=tuple("0123456789"), features=80)
-BODY = bytes(range(256)) * 12 + bytes(128)
+BODY = bytes(range(256)) * 6 + bytes(74)
 
 
 def manifest(**changes: Any) -> Manifest:
@@ -32,7 +32,7 @@ def manifest(**changes: Any) -> Manifest:
         author=IDENTITY.key,
         sequence=2**50,
         iteration=7,
-        encoding="float32",
+        encoding="grid",
         compression=0,
         classes=10,
         features=80,
@@ -43,7 +43,7 @@ def manifest(**changes: Any) -> Manifest:
 
 
 @given(
-    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**63 - 1),
     st.integers(0, 2**32 - 1),
     st.lists(st.builds(ManifestExtension, st.integers(2, 65_535), st.binary(max_size=60)), max_size=4),
     st.none() | st.lists(st.booleans(), min_size=10, max_size=10),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bristle.wire import Refusal
+from bristle.wire.kinds import Kind
 from bristle.wire.messages import (
     MOST_PEERS,
     Acknowledgement,
@@ -27,7 +28,16 @@ addresses = st.tuples(st.ip_addresses().map(str), u16)
 messages = st.one_of(
     st.builds(Piece, u64, u32, u16, st.binary(min_size=1, max_size=100)),
     st.builds(Acknowledgement, u64, u32, u16, st.integers(0, 2**1024 - 1)),
-    st.builds(SignedManifest, st.integers(0, 2**32 - 1), st.integers(512, 8192), st.binary(min_size=1, max_size=100)),
+    st.builds(
+        SignedManifest,
+        st.integers(0, 2**32 - 1),
+        st.integers(512, 8192),
+        st.binary(min_size=1, max_size=100),
+        u64,
+        st.integers(50, 2**32 - 1),
+        st.binary(max_size=50),
+        st.sampled_from(Kind),
+    ),
     st.builds(
         Peers,
         u64,
@@ -70,6 +80,8 @@ def test_sizes_are_what_the_size_function_says() -> None:
         encode(Piece(1, 1, 2, b"")),
         encode(SignedManifest(1, 511, b"x")),
         encode(SignedManifest(1, 8193, b"x")),
+        encode(SignedManifest(1, 1000, b"x"))[:-1],
+        encode(SignedManifest(1, 1000, b"x", size=1, start=b"xy")),
         encode(Acknowledgement(1, 1, 2)) + bytes(129),
         encode(Peers(1)) + b"x",
         encode(Peers(1, ((bytes(20), ("127.0.0.1", 5)),) * (MOST_PEERS + 1))),

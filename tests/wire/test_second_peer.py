@@ -19,6 +19,7 @@ import pytest
 from bristle import Peer
 from bristle.p2p import Limits
 from bristle.wire import Group
+from bristle.wire.grid import GridHead, on_grid
 from bristle.wire.messages import Address
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ async def second_peer(address: Address, group: Group, head: Matrix, iteration: i
         "port": port,
         "values": head.ravel().tolist(),
         "iteration": iteration,
+        "count": 3,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", str(SECOND), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -94,17 +96,29 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         first = await network.peer(group, limits=limits)
         other = await network.peer(group, limits=limits, known=[first.address])
         await wait(lambda: bool(first.neighbours() and other.neighbours()))
-        first.share(head_of(group, 1), iteration=7)
-        # A head of 32,000 bytes: many pieces in each direction, compressed in one, and several chunks.
-        found = await second_peer(first.address, group, head_of(group, 2), 9)
+        head: Any = head_of(group, 1)
+        heads: list[GridHead] = []
+        heads.append(on_grid(head))
+        first.share(head, iteration=1)
+        # A head of 8,000 numbers: several pieces in each direction where datagrams are small, and several chunks.
+        speaking = asyncio.ensure_future(second_peer(first.address, group, head_of(group, 2), 9))
+        for iteration in (2, 3):
+            await wait(lambda count=iteration: first.counters.heads_out == 2 * (count - 1))
+            head = head + head_of(group, iteration) / 30
+            heads.append(on_grid(head, heads[-1]))
+            first.share(head, iteration=iteration)
+        found = await speaking
         await wait(lambda: any(head.iteration == 9 for head in first.node.inbox._heads.values()))
         (heard,) = first.take()
         assert heard.sender.hex() == found["key id"]
-        np.testing.assert_array_equal(heard.head, head_of(group, 2))
+        np.testing.assert_allclose(heard.head, head_of(group, 2), atol=2**-10)
         assert (heard.iteration, heard.claims) == (9, None)
-        head = found["head"]
-        assert (head["author"], head["iteration"]) == (first.identity.key.hex(), 7)
-        np.testing.assert_array_equal(np.array(head["values"], np.float32).reshape(group.shape), head_of(group, 1))
+        assert [(each["author"], each["iteration"]) for each in found["heads"]] == [
+            (first.identity.key.hex(), iteration) for iteration in (1, 2, 3)
+        ]
+        assert [each["base"] for each in found["heads"]] == [0, *(each["sequence"] for each in found["heads"][:2])]
+        for each, public in zip(found["heads"], heads, strict=True):
+            np.testing.assert_array_equal(np.array(each["values"]).reshape(group.shape), public.values())
         assert not first.counters.refused
         await wait(lambda: [each.key_id for each in first.neighbours()] == [other.identity.key_id])
 
@@ -127,7 +141,8 @@ def test_a_live_peer_learns_with_it(make_peer: Callable[..., Peer], digits: Any,
             found = await speaking
             heard = [one for record in peer.decisions() for one in record.heard]
             assert any(one.sender == found["key id"] and one.iteration == 3 for one in heard)
-            assert np.isfinite(found["head"]["values"]).all()
-            assert found["head"]["iteration"] >= 1
+            assert len(found["heads"]) == 3
+            assert all(np.isfinite(head["values"]).all() for head in found["heads"])
+            assert found["heads"][0]["iteration"] >= 1
 
     asyncio.run(run())

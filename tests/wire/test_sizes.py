@@ -5,33 +5,31 @@ import pytest
 from bristle.wire.sizes import (
     DATAGRAM,
     LARGEST_DATAGRAM,
-    Encoding,
     chunk_bytes,
     chunk_count,
     claims_bytes,
+    grid_bytes,
     head_bytes,
     manifest_bytes,
     piece_bytes,
-    raw_bytes,
 )
 
 
 def test_a_head_is_its_floats_and_what_goes_around_them() -> None:
-    pieces = -(-32_000 // 1188)
-    assert head_bytes(10, 800) == 32_000 + 44 * pieces + (152 + 8 * 16 + 36) + 44 * 2
-    # A body that fills its pieces, and one value more.
-    full = piece_bytes() // 4
-    assert head_bytes(1, full + 1) == head_bytes(1, full) + 4 + 44
+    manifest = 152 + 4 * 16
+    pieces = -(-(32_000 - (1232 - 29 - 21 - manifest)) // 1188)
+    assert head_bytes(10, 800) == 32_000 + 44 * pieces + (manifest + 29 + 21) + 44 * 2
+    # A body that fits beside its manifest, and a byte more.
+    beside = 1232 - 29 - 21 - manifest
+    assert head_bytes(10, 800, body=beside) == 1232 + 44
+    assert head_bytes(10, 800, body=beside + 1) == 1232 + 44 + 1 + 44
+    assert head_bytes(10, 800, body=beside + piece_bytes() + 1) == 2 * 1232 + 44 + 1 + 44
 
 
 def test_a_head_compressed_as_heads_are_is_within_the_budget() -> None:
-    assert head_bytes(10, 800, body=27_600) <= 33_000
-    assert head_bytes(10, 800, encoding="int8") <= 9_000
-
-
-@pytest.mark.parametrize(("encoding", "size"), [("float32", 32_000), ("float16", 16_000), ("int8", 8_040)])
-def test_bytes_before_compression(encoding: Encoding, size: int) -> None:
-    assert raw_bytes(10, 800, encoding) == size
+    assert head_bytes(10, 800, body=1_600) <= 2_000
+    assert head_bytes(10, 800, body=6_600) <= 7_500
+    assert grid_bytes(10, 800) == 16_010
 
 
 @pytest.mark.parametrize("body", [1, 4096, 4097, 32_000, 32 * 4096, 32 * 4096 + 1, 10_000_000])

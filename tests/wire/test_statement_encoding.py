@@ -181,7 +181,8 @@ def test_another_rank_or_encoding_than_the_manifest_says_is_refused() -> None:
     for rank in (0, 1, 3):
         heard = decode_statement(body, shape=SHAPE, rank=rank, encoding="float16", compression=PLAIN)
         assert heard is Refusal.BAD_BODY
-    for encoding in ("float32", "int8"):
+    wrong: tuple[Encoding, ...] = ("float32", "grid")
+    for encoding in wrong:
         heard = decode_statement(body, shape=SHAPE, rank=2, encoding=encoding, compression=PLAIN)
         assert heard is Refusal.BAD_BODY
 
@@ -214,4 +215,4 @@ def test_mistakes_are_named(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         encode_statement(replace(right, **changes))
     with pytest.raises(ValueError, match="float32, float16"):
-        encode_statement(right, encoding="int8")
+        encode_statement(right, encoding="grid")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from numpy.typing import NDArray
 
 from bristle.p2p.beacon import encode_beacon
 from bristle.rules import Statement
 from bristle.wire import Group, Identity, handshake, messages
-from bristle.wire.encoding import ENCODINGS, PLAIN, encode_head, encode_statement
+from bristle.wire.encoding import PLAIN, encode_statement
+from bristle.wire.grid import GridHead, encode_grid, on_grid
 from bristle.wire.handshake import Caller, CookieJar, Join, OtherVersion, Welcome, answer_join, decode
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
@@ -134,14 +137,16 @@ def conversation(caller: Identity, called: Identity, of: Group, monkeypatch: pyt
 def said() -> dict[str, str]:
     others = ((b"\x55" * 20, ("192.0.2.1", 7700)), (b"\x66" * 20, ("::1", 1)))
     examples: dict[str, messages.Message] = {
-        "manifest: order 1, pieces of 1000, 'signed'": messages.SignedManifest(1, 1000, b"signed"),
-        "piece: sequence 5, order 2, index 0, 'data'": messages.Piece(5, 2, 0, b"data"),
-        "piece of a statement": messages.Piece(5, 2, 0, b"data", Kind.STATEMENT),
-        "acknowledgement: sequence 5, newest 2, base 3, later 3 + 1 and 3 + 10": messages.Acknowledgement(
-            5, 2, 3, 0b10_0000_0001
+        "manifest: order 1, pieces of 1000, 'signed', base 4, 9 bytes, of which 'start'": messages.SignedManifest(
+            1, 1000, b"signed", 4, 9, b"start"
+        ),
+        "piece: transfer 10, order 2, index 0, 'data'": messages.Piece(10, 2, 0, b"data"),
+        "piece of a statement": messages.Piece(11, 2, 0, b"data", Kind.STATEMENT),
+        "acknowledgement: transfer 10, newest 2, base 3, later 3 + 1 and 3 + 10": messages.Acknowledgement(
+            10, 2, 3, 0b10_0000_0001
         ),
         "acknowledgement of a statement: send no more": messages.Acknowledgement(
-            5, 2, messages.STOP, kind=Kind.STATEMENT
+            11, 2, messages.STOP, kind=Kind.STATEMENT
         ),
         "peers: seen 7, 192.0.2.1 port 7700 and ::1 port 1": messages.Peers(7, others),
         "leave": messages.Leave(),
@@ -151,18 +156,32 @@ def said() -> dict[str, str]:
 
 def head(author: Identity, of: Group) -> dict[str, Any]:
     values = np.arange(16, dtype=np.float32).reshape(2, 8) / 4
-    bodies = {name: encode_head(values, encoding=name, compress=False) for name in ENCODINGS.values()}
-    body = bodies["float32"]
+    later = values + np.array([[0.01, -0.3] * 4, [5.0] + [0.0] * 7])
+    first = on_grid(values)
+    second = on_grid(later, first)
+    body = first.content()
     manifest = Manifest(
-        group=of.id, author=author.key, sequence=1_700_000_000_000, iteration=7, encoding="float32",
+        group=of.id, author=author.key, sequence=1_700_000_000_000, iteration=7, encoding="grid",
         compression=PLAIN, classes=2, features=8, body=len(body), digests=digests_of(body),
         extensions=(claims_extension(np.array([True, False])),),
     )  # fmt: skip
     return {
-        "values": values.tolist(),
-        "bodies": {name: each.hex() for name, each in bodies.items()},
+        "first": public(values, first, None),
+        "second, a difference from the first": public(later, second, first),
+        "second, in full": public(later, second, None),
         "claims": [True, False],
-        "manifest of float32": encode_manifest(manifest, author).hex(),
+        "manifest of the first": encode_manifest(manifest, author).hex(),
+    }
+
+
+def public(values: NDArray[Any], head: GridHead, base: GridHead | None) -> dict[str, Any]:
+    # How well it is compressed is the library's business; what comes out is not.
+    return {
+        "values": values.tolist(),
+        "exponents": head.exponents.tolist(),
+        "steps": head.steps.tolist(),
+        "signed": head.content().hex(),
+        "sent, before compression": zlib.decompress(encode_grid(head, base), wbits=-15).hex(),
     }
 
 

@@ -103,10 +103,6 @@ def peer(
         str | None,
         typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle"),
     ] = None,
-    encoding: Annotated[
-        Literal["float32", "float16", "int8"],
-        typer.Option(help="Encoding of sent heads: fewer bytes, or more precision."),
-    ] = "float32",
     share_clip: Annotated[
         float | None, typer.Option(help="Clip the rows of the shared head to this norm.", show_default="never")
     ] = None,

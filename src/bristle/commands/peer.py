@@ -37,7 +37,6 @@ from bristle.peer.peer import Peer
 from bristle.peer.record import LOG, Turn
 from bristle.rules import Rule
 from bristle.wire.messages import Address
-from bristle.wire.sizes import Encoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +132,6 @@ class PeerOptions:
     secret_file: Path | None = None
     members_file: Path | None = None
     rule: str | None = None
-    encoding: Encoding = "float32"
     share_clip: float | None = None
     share_noise: float = 0.0
     interval: float = 1.0
@@ -342,7 +340,6 @@ def _make_peer(
         members=members,
         rule=rule,
         pace=pace,
-        encoding=options.encoding,
         share_clip=options.share_clip,
         share_noise=options.share_noise,
         seed=options.seed,

@@ -16,18 +16,33 @@ from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBu
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Incoming
 from bristle.rules.evidence.statement import Statement
-from bristle.wire.encoding import Head, decode_head, decode_statement
+from bristle.wire.encoding import decode_statement
+from bristle.wire.grid import GridHead, decode_grid, largest_grid_body
 from bristle.wire.group import Group
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, decode_manifest, is_signed, sequence_of
-from bristle.wire.messages import MOST_UNITS, STOP, Acknowledgement, Address, Piece, SignedManifest, encode
+from bristle.wire.messages import (
+    FULL,
+    KEPT,
+    MOST_UNITS,
+    STOP,
+    Acknowledgement,
+    Address,
+    Piece,
+    SignedManifest,
+    encode,
+    transfer_of,
+)
 from bristle.wire.refusal import Refusal
+from bristle.wire.sizes import grid_bytes
 
 REMEMBERED_SENDERS = 4096
 WAITING = 2
 """Bodies of a kind that wait for the learner, one per sender, at most: a multiple of the number of slots."""
 
 _SLOWNESS = 4.0
+_BASES = 8
+"""Heads of a neighbour that are kept at most, for its next ones to be differences from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +69,7 @@ class ReceivedHead:
 
     sender: bytes
     iteration: int
-    head: Head
+    head: NDArray[np.float32]
     claims: NDArray[np.bool_] | None = None
     sequence: int = 0
     address: Address = ("", 0)
@@ -117,6 +132,7 @@ class BodyInbox:
         self._clock = clock
         self._group, self._limits, self._counters, self._shared, self._send = group, limits, counters, shared, send
         self.memory = 0
+        self._bases = min(_BASES, limits.memory // (2 * limits.neighbours * grid_bytes(*group.shape)))
         self._seen: OrderedDict[bytes, dict[Kind, int]] = OrderedDict()
         self._heads: dict[bytes, ReceivedHead] = {}
         self._statements: dict[bytes, ReceivedStatement] = {}
@@ -132,46 +148,57 @@ class BodyInbox:
         """Process a manifest, cheap checks before the signature; return its worth."""
         incoming = link.incoming.get(message.kind)
         sequence = sequence_of(message.signed)
-        if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
+        transfer = transfer_of(sequence, message.base)
+        if incoming is not None and incoming.manifest is not None and transfer == incoming.transfer:
             # A duplicate: the acknowledgement got lost.
-            incoming.begin(incoming.manifest, message.piece_size, message.order, now)
+            incoming.begin(incoming.manifest, message, now)
             self._acknowledge(link, incoming, now)
             return NOTHING
+        if 0 < sequence == self._seen_of(link.key_id, message.kind):
+            self._answer(link, message.kind, transfer, message.order, self._had(link, message.kind, sequence))
+            return LATE
         if not link.budget.may_announce(now):
             self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
         manifest = decode_manifest(message.signed, self._group)
         refusal = manifest if isinstance(manifest, Refusal) else self._refusal(link, manifest, message, now)
         if refusal is not None:
-            if sequence != self._seen_of(link.key_id, message.kind):  # Else it is one we have, once more.
-                self._counters.refuse(refusal)
+            self._counters.refuse(refusal)
             if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
-                self._send(link, encode(Acknowledgement(sequence, message.order, STOP, kind=message.kind)))
+                self._answer(link, message.kind, transfer, message.order, STOP)
             return NOTHING
         assert isinstance(manifest, Manifest)
+        if message.base and message.base not in link.bases:
+            self._answer(link, message.kind, transfer, message.order, FULL)
+            return PROMISED
         worth = PROMISED
-        if incoming is None or incoming.sequence != sequence:
+        if incoming is None or incoming.transfer != transfer:
             if incoming is not None and not incoming.pieces:
                 worth = NOTHING  # Not one piece followed the last manifest.
-            incoming = self._begin(link, sequence, message.kind, now)
-        incoming.size = manifest.body
+            incoming = self._begin(link, transfer, message.kind, now)
         incoming.bytes += size
-        self.memory += manifest.body
-        incoming.signed = message.signed
-        incoming.begin(manifest, message.piece_size, message.order, now)
-        self._progress(link, incoming, now)
-        return worth
+        self.memory += message.size
+        incoming.begin(manifest, message, now)
+        return WANTED if self._progress(link, incoming, now) else worth
 
-    def _begin(self, link: Link, sequence: int, kind: Kind, now: float) -> Incoming:
+    def _had(self, link: Link, kind: Kind, sequence: int) -> int:
+        """Return what to answer to a body that has come before."""
+        return KEPT if kind == Kind.HEAD and sequence in link.bases else STOP
+
+    def _answer(self, link: Link, kind: Kind, transfer: int, order: int, answer: int) -> None:
+        self._send(link, encode(Acknowledgement(transfer, order, answer, kind=kind)))
+
+    def _begin(self, link: Link, transfer: int, kind: Kind, now: float) -> Incoming:
         """Expect a body in the place of an older one of its kind."""
         self._discard(link, kind)
-        incoming = link.incoming[kind] = Incoming(sequence, now, kind)
+        incoming = link.incoming[kind] = Incoming(transfer, now, kind)
         return incoming
 
     def _refusal(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
         newest, incoming = self._seen_of(link.key_id, message.kind), link.incoming.get(message.kind)
         if incoming is not None and incoming.manifest is not None:
-            newest = max(newest, incoming.sequence)
+            # The same head may follow once more, in full.
+            newest = max(newest, incoming.sequence - (message.base == 0 < incoming.base))
         if manifest.kind != message.kind:
             return Refusal.MALFORMED
         if manifest.sender != link.key_id:
@@ -180,10 +207,14 @@ class BodyInbox:
             return Refusal.REPLAY
         if 0 < manifest.expires <= self._clock():
             return Refusal.EXPIRED
-        if manifest.body > message.piece_size * (MOST_UNITS - 1):
+        if manifest.kind == Kind.HEAD and message.size > largest_grid_body(manifest.shape):
+            return Refusal.OVERSIZE
+        if manifest.kind != Kind.HEAD and (message.base or message.size != manifest.body):
+            return Refusal.MALFORMED
+        if message.size > message.piece_size * (MOST_UNITS - 1):
             return Refusal.MALFORMED
         freed = incoming.size if incoming is not None else 0
-        if self.memory - freed + manifest.body > self._limits.memory:
+        if self.memory - freed + message.size > self._limits.memory:
             return Refusal.NO_MEMORY
         if not link.budget.take_manifest(self._shared, now):
             return Refusal.OVER_BUDGET
@@ -191,14 +222,14 @@ class BodyInbox:
 
     def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> float:
         """Process a piece of a body, also one that overtook its manifest; return its worth."""
-        incoming = link.incoming.get(piece.kind)
-        if piece.sequence <= self._seen_of(link.key_id, piece.kind) or (
-            incoming is not None and piece.sequence < incoming.sequence
-        ):
-            self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP, kind=piece.kind)))
+        incoming, sequence = link.incoming.get(piece.kind), piece.transfer >> 1
+        seen = self._seen_of(link.key_id, piece.kind)
+        if sequence <= seen or (incoming is not None and piece.transfer < incoming.transfer):
+            answer = self._had(link, piece.kind, sequence) if sequence == seen else STOP
+            self._answer(link, piece.kind, piece.transfer, piece.order, answer)
             return LATE
-        if incoming is None or piece.sequence > incoming.sequence:
-            incoming = self._begin(link, piece.sequence, piece.kind, now)
+        if incoming is None or piece.transfer > incoming.transfer:
+            incoming = self._begin(link, piece.transfer, piece.kind, now)
         incoming.bytes += size
         pieces = incoming.pieces
         if not incoming.add(piece, now):
@@ -208,47 +239,58 @@ class BodyInbox:
         self._progress(link, incoming, now)
         return worth
 
-    def _progress(self, link: Link, incoming: Incoming, now: float) -> None:
-        self._acknowledge(link, incoming, now)
-        if incoming.complete:
-            self._finish(link, incoming)
+    def _progress(self, link: Link, incoming: Incoming, now: float) -> bool:
+        """Acknowledge what has come, and finish what is complete; return whether it is a body that can be used."""
+        if not incoming.complete:
+            self._acknowledge(link, incoming, now)
+            return False
+        taken, answer = self._finish(link, incoming)
+        self._answer(link, incoming.kind, incoming.transfer, incoming.newest, answer)
+        return taken
 
     def _acknowledge(self, link: Link, incoming: Incoming, now: float) -> None:
         if (news := incoming.acknowledgement(now)) is not None:
             self._send(link, encode(news))
 
-    def _finish(self, link: Link, incoming: Incoming) -> None:
+    def _finish(self, link: Link, incoming: Incoming) -> tuple[bool, int]:
+        """Take a body that is complete; return whether it was of use, and what to answer."""
         manifest, body = incoming.manifest, incoming.body()
         assert manifest is not None
         self._discard(link, incoming.kind)
+        if manifest.kind == Kind.HEAD:
+            refusal = self._finish_head(link, incoming, manifest, body)
+        else:
+            refusal = self._finish_statement(link, incoming, manifest, body)
+        if refusal is not None:
+            self._counters.refuse(refusal)
+            if incoming.base:
+                return False, FULL
         self._seen.setdefault(link.key_id, {})[incoming.kind] = manifest.sequence
         self._seen.move_to_end(link.key_id)
         if len(self._seen) > REMEMBERED_SENDERS:
             self._seen.popitem(last=False)
-        if not manifest.matches(body):
-            self._counters.refuse(Refusal.BAD_DIGEST)
-            return
-        refusal = (
-            self._finish_head(link, incoming, manifest, body)
-            if manifest.kind == Kind.HEAD
-            else self._finish_statement(link, incoming, manifest, body)
-        )
-        if refusal is None:
-            link.budget.body_followed()
-        else:
-            self._counters.refuse(refusal)
+        if refusal is not None:
+            return False, STOP
+        link.budget.body_followed()
+        return True, self._had(link, incoming.kind, manifest.sequence)
 
     def _finish_head(self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes) -> Refusal | None:
-        head = decode_head(body, shape=manifest.shape, encoding=manifest.encoding, compression=manifest.compression)
+        base = link.bases.get(incoming.base)
+        if incoming.base and base is None:
+            return Refusal.BAD_BODY
+        head = decode_grid(body, shape=manifest.shape, base=base)
         if isinstance(head, Refusal):
             return head
+        if not manifest.matches(head.content()):
+            return Refusal.BAD_DIGEST
+        self._keep(link, incoming.base, manifest.sequence, head)
         self._counters.heads_in += 1
         link.heads_in += 1
         self._make_room(self._heads, link.key_id)
         self._heads[link.key_id] = ReceivedHead(
             sender=link.key_id,
             iteration=manifest.iteration,
-            head=head,
+            head=head.values(),
             claims=manifest.claims(),
             sequence=manifest.sequence,
             address=link.address,
@@ -256,7 +298,16 @@ class BodyInbox:
         )
         return None
 
+    def _keep(self, link: Link, base: int, sequence: int, head: GridHead) -> None:
+        """Keep a head for the next difference; as its sender knows of the base, it will name no older one."""
+        link.bases = {number: kept for number, kept in link.bases.items() if number >= base}
+        link.bases[sequence] = head
+        while len(link.bases) > self._bases:
+            del link.bases[next(iter(link.bases))]
+
     def _finish_statement(self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes) -> Refusal | None:
+        if not manifest.matches(body):
+            return Refusal.BAD_DIGEST
         statement = decode_statement(
             body,
             shape=manifest.shape,

@@ -25,7 +25,8 @@ class Limits:
     contacts : int
         Addresses remembered that other peers passed on.
     memory : int
-        Bytes of partly received heads, over all neighbours.
+        Bytes of partly received heads, over all neighbours; half as many again for heads that the next ones may be sent
+        as differences from.
     send_rate, receive_rate : float
         Bytes per second, over all neighbours.
     sender_rate : float

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bristle.p2p.limits import NeighbourBudget
 from bristle.p2p.transfer import Incoming, Outgoing, Path
+from bristle.wire.grid import GridHead
 from bristle.wire.handshake import Caller
 from bristle.wire.kinds import Kind
 from bristle.wire.messages import Address
@@ -106,6 +107,12 @@ class Link:
     path: Path = field(default_factory=Path)
     outgoing: dict[Kind, Outgoing] = field(default_factory=dict)
     incoming: dict[Kind, Incoming] = field(default_factory=dict)
+    bases: dict[int, GridHead] = field(default_factory=dict, repr=False)
+    """Heads received from it, by sequence number, that its next ones may be differences from."""
+
+    known: int = 0
+    """Sequence number of our newest head that it keeps; 0: none."""
+
     taken: int = 0
     needed: int = 1
     heads_in: int = 0

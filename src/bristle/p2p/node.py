@@ -137,8 +137,6 @@ class Node:
         *,
         iteration: int,
         claims: NDArray[np.bool_] | None = None,
-        encoding: Encoding = "float32",
-        compress: bool = True,
         now: float,
     ) -> None:
         """Share a head with all neighbours, and with those that join before the next one."""
@@ -147,8 +145,6 @@ class Node:
             self.membership.links.values(),
             iteration=iteration,
             claims=claims,
-            encoding=encoding,
-            compress=compress,
             now=now,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.transfer import Outgoing
 from bristle.rules.evidence.statement import Statement
-from bristle.wire.encoding import PLAIN, ZLIB, encode_head, encode_statement
+from bristle.wire.encoding import PLAIN, ZLIB, encode_statement
+from bristle.wire.grid import GridHead, encode_grid, largest_grid_body, on_grid
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
-from bristle.wire.messages import MOST_UNITS, Acknowledgement, is_loopback
+from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback
 from bristle.wire.sizes import Encoding, piece_bytes
 
 FURTHEST = 2**41
@@ -40,6 +41,9 @@ _RECENT = 64
 _UNANSWERED = 2.0
 """Seconds without any answer after which a neighbour gets probes instead of whole heads."""
 
+_REMEMBERED = 8
+"""Own heads that are kept for neighbours that know an older one; those that know none of them get a head in full."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -51,6 +55,8 @@ class Share:
     signed: bytes
     body: bytes
     started: float
+    sent: dict[int, tuple[int, bytes]] = field(default_factory=dict, compare=False)
+    """What is sent of it to those who know a head of a number, 0 for none, and what that is a difference from."""
 
 
 class BodyOutbox:
@@ -81,6 +87,7 @@ class BodyOutbox:
         self.next_sequence = self.first_sequence = sequence
         self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
         self.current: dict[Kind, Share] = {}
+        self._heads: dict[int, GridHead] = {}
         self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
         self._half_after: float | None = None
@@ -93,8 +100,6 @@ class BodyOutbox:
         *,
         iteration: int,
         claims: NDArray[np.bool_] | None,
-        encoding: Encoding,
-        compress: bool,
         now: float,
     ) -> None:
         """Sign a head and start sending it to neighbours, in place of an older one."""
@@ -103,16 +108,20 @@ class BodyOutbox:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
         if claims is not None and claims.shape != (classes,):
             raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
-        body = encode_head(head, encoding=encoding, compress=compress)
+        self._check_fits(Kind.HEAD, largest_grid_body(self._group.shape))
+        before = self.current.get(Kind.HEAD)
+        public = on_grid(head, None if before is None else self._heads[before.sequence])
         share = self._sign(
             Kind.HEAD,
-            body,
+            public.content(),
             iteration=iteration,
-            encoding=encoding,
-            compress=compress,
+            encoding="grid",
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
             now=now,
         )
+        self._heads[share.sequence] = public
+        if len(self._heads) > _REMEMBERED:
+            del self._heads[next(iter(self._heads))]
         links = list(links)
         self._first_after = self._half_after = None
         started = [(link, self._begin(link, share, now)) for link in links]
@@ -136,6 +145,7 @@ class BodyOutbox:
         if statement.rows.shape != self._group.shape:
             raise ValueError(f"statements of this group have shape {self._group.shape}, not {statement.rows.shape}")
         body = encode_statement(statement, encoding=encoding, compress=compress)
+        self._check_fits(Kind.STATEMENT, len(body))
         before = self.current.get(Kind.STATEMENT)
         if before is not None and (before.body, before.expires) == (body, expires):
             return
@@ -146,28 +156,31 @@ class BodyOutbox:
             expires=expires,
             rank=len(statement.factors),
             encoding=encoding,
-            compress=compress,
+            compression=ZLIB if compress else PLAIN,
             now=now,
         )
+        share.sent[0] = 0, body
         links = list(links)
         for link in links:
             self._begin(link, share, now)
         self.pump(links, now)
 
-    def _sign(self, kind: Kind, body: bytes, *, compress: bool, now: float, **fields: Any) -> Share:
-        """Sign a body, which everybody then gets."""
-        if len(body) > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
+    def _check_fits(self, kind: Kind, size: int) -> None:
+        if size > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
             raise ValueError(
-                f"the {kind.name.lower()} takes {len(body)} bytes, too many for datagrams of "
+                f"a {kind.name.lower()} of this group takes up to {size} bytes, too many for datagrams of "
                 f"{self._limits.datagram} bytes"
             )
+
+    def _sign(self, kind: Kind, body: bytes, *, now: float, compression: int = PLAIN, **fields: Any) -> Share:
+        """Sign a body, which everybody then gets."""
         classes, features = self._group.shape
         manifest = Manifest(
             group=self._group.id,
             author=self._identity.key,
             kind=kind,
             sequence=self.next_sequence,
-            compression=ZLIB if compress else PLAIN,
+            compression=compression,
             classes=classes,
             features=features,
             body=len(body),
@@ -183,18 +196,30 @@ class BodyOutbox:
         self._end(link, share.kind)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
-        datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
+        base, body = self._sent(share, link.known) if share.kind == Kind.HEAD else share.sent[0]
         outgoing = link.outgoing[share.kind] = Outgoing(
             sequence=share.sequence,
             signed=share.signed,
-            body=share.body,
-            piece_size=piece_bytes(datagram),
+            body=body,
+            base=base,
+            datagram=self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram,
             path=link.path,
             now=now,
             patience=self._limits.patience,
             kind=share.kind,
         )
         return outgoing
+
+    def _sent(self, share: Share, known: int) -> tuple[int, bytes]:
+        """Return which head to send a difference from to somebody who knows that one, or 0, and what to send."""
+        base = known if known in self._heads and known != share.sequence else 0
+        if base not in share.sent:
+            found = base, encode_grid(self._heads[share.sequence], self._heads.get(base))
+            if base and base != list(self._heads)[-2]:
+                # After a while a difference has as much to say as a whole head.
+                found = min(found, self._sent(share, 0), key=lambda sent: len(sent[1]))
+            share.sent[base] = found
+        return share.sent[base]
 
     def _end(self, link: Link, kind: Kind) -> None:
         """Count the outcome of a transfer and end it."""
@@ -214,7 +239,8 @@ class BodyOutbox:
         outgoing.failed = not outgoing.delivered
 
     def joined(self, link: Link, now: float) -> None:
-        """Send the newest head and statement to a new or reconnected neighbour."""
+        """Send the newest head, in full, and statement to a new or reconnected neighbour."""
+        link.known = 0
         for share in self.current.values():
             self._begin(link, share, now)
         self.pump([link], now)
@@ -244,16 +270,24 @@ class BodyOutbox:
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Process an acknowledgement and send what it makes room for; return its worth."""
-        current = self.current.get(news.kind)
-        if current is None or not 0 <= current.sequence - news.sequence < _RECENT:
+        current, sequence = self.current.get(news.kind), news.transfer >> 1
+        if current is None or not 0 <= current.sequence - sequence < _RECENT:
             return NOTHING
         link.path.asked = None
+        if news.base == KEPT and news.kind == Kind.HEAD:
+            link.known = max(link.known, sequence)
         outgoing = link.outgoing.get(news.kind)
-        if outgoing is None or news.sequence != outgoing.sequence:
+        if outgoing is None or news.transfer != outgoing.transfer:
             return LATE
         missing = outgoing.missing
         outgoing.acknowledged(news, now)
-        if outgoing.over:
+        if outgoing.ended == FULL and link.known:
+            link.known = 0
+            del link.outgoing[news.kind]
+            again = self._begin(link, current, now)
+            self.awaited = [again if each is outgoing else each for each in self.awaited]
+            self.pump([link], now)
+        elif outgoing.over:
             self._end(link, news.kind)
         else:
             self.pump([link], now)

@@ -213,8 +213,6 @@ class Overlay:
         *,
         iteration: int,
         claims: NDArray[np.bool_] | None = None,
-        encoding: Encoding = "float32",
-        compress: bool = True,
     ) -> None:
         """Share a head with all neighbours, and with those that join before the next one.
 
@@ -228,17 +226,13 @@ class Overlay:
             Iteration of this peer.
         claims : bool array [C], optional
             Classes that this peer trains and tests itself.
-        encoding : str
-            "float32", "float16" or "int8".
-        compress : bool
-            Whether to use zlib.
 
         Raises
         ------
         ValueError
-            If the head does not fit the group or the encoding.
+            If the head does not fit the group.
         """
-        self.node.share(head, iteration=iteration, claims=claims, encoding=encoding, compress=compress, now=self._now())
+        self.node.share(head, iteration=iteration, claims=claims, now=self._now())
         self._tick()
 
     def share_statement(

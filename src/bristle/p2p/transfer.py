@@ -8,8 +8,18 @@ from dataclasses import dataclass
 
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest
-from bristle.wire.messages import LARGEST_BITMAP, STOP, Acknowledgement, Piece, SignedManifest, encode
-from bristle.wire.sizes import ACKNOWLEDGE_EVERY
+from bristle.wire.messages import (
+    FULL,
+    KEPT,
+    LARGEST_BITMAP,
+    STOP,
+    Acknowledgement,
+    Piece,
+    SignedManifest,
+    encode,
+    transfer_of,
+)
+from bristle.wire.sizes import ACKNOWLEDGE_EVERY, ENVELOPE, SEAL, piece_bytes
 
 ACKNOWLEDGE_WITHIN = 0.01
 """Seconds that an acknowledgement may be delayed; shorter than any sender's timeout."""
@@ -23,41 +33,48 @@ class Incoming:
 
     Parameters
     ----------
-    sequence : int
-        The body's sequence number.
+    transfer : int
+        Number of the transfer.
     now : float
         When its first unit arrived.
     kind : Kind
         What it is.
     """
 
-    def __init__(self, sequence: int, now: float, kind: Kind = Kind.HEAD) -> None:
-        self.sequence = sequence
+    def __init__(self, transfer: int, now: float, kind: Kind = Kind.HEAD) -> None:
+        self.transfer = transfer
         self.kind = kind
         self.manifest: Manifest | None = None
         self.signed = b""
+        self.base = 0
         self.started = now
         self.size = 0
         self.bytes = 0
+        self.newest = 0
+        self._start = b""
         self._piece_size = 0
         self._units = 0
         self.received: dict[int, bytes] = {}
         self._news = 0
         self._news_since = math.inf
         self._base = 0
-        self._newest = 0
 
-    def begin(self, manifest: Manifest, piece_size: int, order: int, now: float) -> None:
-        """Take the manifest; drop earlier pieces that do not fit it."""
+    @property
+    def sequence(self) -> int:
+        """The body's sequence number."""
+        return self.transfer >> 1
+
+    def begin(self, manifest: Manifest, message: SignedManifest, now: float) -> None:
+        """Take the manifest and the beginning of the body; drop earlier pieces that do not fit."""
         if self.manifest is None:
-            self.manifest = manifest
-            self._piece_size = piece_size
-            self._units = 1 + -(-manifest.body // piece_size)
+            self.manifest, self.signed, self.base = manifest, message.signed, message.base
+            self.size, self._start, self._piece_size = message.size, message.start, message.piece_size
+            self._units = 1 + -(-(self.size - len(self._start)) // self._piece_size)
             early, self.received = self.received, {}
             for index, data in early.items():
                 if len(data) == self.expected_length(index):
                     self.received[index] = data
-        self._note(order, now)
+        self._note(message.order, now)
 
     def add(self, piece: Piece, now: float) -> bool:
         """Take a piece; tell whether it is one that was wanted, or at least one that had been."""
@@ -76,10 +93,10 @@ class Incoming:
         """Return the length of a piece, or -1 if there is no such piece."""
         if self.manifest is None or index >= self._units - 1:
             return -1
-        return min(self._piece_size, self.manifest.body - index * self._piece_size)
+        return min(self._piece_size, self.size - len(self._start) - index * self._piece_size)
 
     def _note(self, order: int, now: float) -> None:
-        self._newest = max(self._newest, order)
+        self.newest = max(self.newest, order)
         self._news += 1
         self._news_since = min(self._news_since, now)
 
@@ -95,7 +112,7 @@ class Incoming:
 
     def body(self) -> bytes:
         """Return the body; requires `complete`."""
-        return b"".join(self.received[index] for index in range(self._units - 1))
+        return self._start + b"".join(self.received[index] for index in range(self._units - 1))
 
     @property
     def due(self) -> float:
@@ -103,8 +120,8 @@ class Incoming:
         return self._news_since + ACKNOWLEDGE_WITHIN
 
     def acknowledgement(self, now: float) -> Acknowledgement | None:
-        """Return an acknowledgement if one is due: after some units, after some time, and at the end."""
-        if not (self._news >= ACKNOWLEDGE_EVERY or now >= self.due or (self._news and self.complete)):
+        """Return an acknowledgement if one is due: after some units, or after some time."""
+        if not (self._news >= ACKNOWLEDGE_EVERY or now >= self.due):
             return None
         self._news, self._news_since = 0, math.inf
         if self.manifest is None:
@@ -118,7 +135,7 @@ class Incoming:
             place = index - self._base  # Unit index + 1, counted from the one after the base.
             if 0 <= place < 8 * LARGEST_BITMAP:
                 later |= 1 << place
-        return Acknowledgement(self.sequence, self._newest, self._base, later, self.kind)
+        return Acknowledgement(self.transfer, self.newest, self._base, later, self.kind)
 
 
 FIRST_WINDOW, SMALLEST_WINDOW, LARGEST_WINDOW = 32.0, 16.0, 512.0
@@ -198,9 +215,11 @@ class Outgoing:
     sequence : int
         The body's sequence number.
     signed, body : bytes
-        Signed manifest and body.
-    piece_size : int
-        Bytes of the body per datagram.
+        Signed manifest, and what is sent of the body.
+    base : int
+        Sequence number of the head that this is a difference from; 0: the body is sent in full.
+    datagram : int
+        Largest UDP payload on the path.
     path : Path
         Path to the neighbour.
     now, patience : float
@@ -215,20 +234,26 @@ class Outgoing:
         sequence: int,
         signed: bytes,
         body: bytes,
-        piece_size: int,
+        base: int = 0,
+        datagram: int,
         path: Path,
         now: float,
         patience: float,
         kind: Kind = Kind.HEAD,
     ) -> None:
-        self.sequence = sequence
+        self.transfer = transfer_of(sequence, base)
         self.kind = kind
         self.path = path
         self.delivered = False
         self.failed = False
+        self.ended: int | None = None
+        """How the neighbour ended it: `FULL`, `KEPT` or `STOP`."""
+
         self.retransmissions = 0
-        self._signed, self._body, self._size = signed, body, piece_size
-        self.units = 1 + -(-len(body) // piece_size)
+        self._signed, self._body, self._of = signed, body, base
+        self._size = piece_bytes(datagram)
+        self._start = min(len(body), max(0, datagram - SEAL - ENVELOPE - len(signed)))
+        self.units = 1 + -(-(len(body) - self._start) // self._size)
         self._waiting = deque(range(self.units))
         self.in_flight: dict[int, tuple[float, int]] = {}  # When it was sent, and its transmission number.
         self._times = [now]  # When each datagram was sent, by transmission number, from 1.
@@ -274,24 +299,26 @@ class Outgoing:
         self.in_flight[unit] = now, order
         self.retransmissions += unit in self._sent_again
         if unit == 0:
-            return encode(SignedManifest(order, self._size, self._signed, self.kind))
-        start = (unit - 1) * self._size
-        return encode(Piece(self.sequence, order, unit - 1, self._body[start : start + self._size], self.kind))
+            start = self._body[: self._start]
+            return encode(SignedManifest(order, self._size, self._signed, self._of, len(self._body), start, self.kind))
+        at = self._start + (unit - 1) * self._size
+        return encode(Piece(self.transfer, order, unit - 1, self._body[at : at + self._size], self.kind))
 
     def acknowledged(self, news: Acknowledgement, now: float) -> None:
         """Process an acknowledgement; detect lost units."""
-        if self.over or news.sequence != self.sequence:
+        if self.over or news.transfer != self.transfer:
             return
-        if news.base == STOP:
-            self.delivered = True
+        if self._overtaking < news.newest < len(self._times):
+            self._overtaking = news.newest
+            self.path.measured(now - self._times[news.newest])
+        if news.base in (FULL, KEPT, STOP):
+            self.path.delivered(self._missing)
+            self.ended, self.delivered = news.base, True
             return
         arrived = self._newly_arrived(news)
         for unit in arrived:
             self._arrived[unit] = 1
             self.in_flight.pop(unit, None)
-        if self._overtaking < news.newest < len(self._times):
-            self._overtaking = news.newest
-            self.path.measured(now - self._times[news.newest])
         self._base = max(self._base, min(news.base, self.units))
         self._missing -= len(arrived)
         if arrived:

@@ -13,7 +13,7 @@ from bristle.peer.conditions import Always, Condition, describe
 from bristle.peer.record import LOG
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import TryAgainError
-from bristle.wire.sizes import Encoding, head_bytes
+from bristle.wire.sizes import grid_bytes, head_bytes
 
 _ALWAYS = Always()
 
@@ -151,15 +151,19 @@ class Traffic:
         }
         return {name: self._before.get(name, 0) + now.get(name, 0) for name in {**self._before, **now}}
 
-    def held_back(self, shape: tuple[int, int], encoding: Encoding) -> str | None:
+    def held_back(self, shape: tuple[int, int]) -> str | None:
         """Return why a head may not be shared now; None if it may."""
         if not self._pace.send_when():
             return f"sends only {describe(self._pace.send_when)}"
         self._account()
         counters = self._overlay.counters
         listeners = len(self._overlay.neighbours())
-        # What a head has cost so far, with all that goes with it; before the first, what it would without compression.
-        each = counters.bytes_out / counters.heads_out if counters.heads_out else head_bytes(*shape, encoding=encoding)
+        # What a head has cost so far, with all that goes with it; before the first, more than any.
+        each = (
+            counters.bytes_out / counters.heads_out
+            if counters.heads_out
+            else head_bytes(*shape, body=grid_bytes(*shape))
+        )
         if not self.budget.allows(int(listeners * each)):
             return "has sent as many bytes as it may"
         return None

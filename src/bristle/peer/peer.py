@@ -37,7 +37,6 @@ from bristle.rules import Decision, Rule
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.messages import Address
-from bristle.wire.sizes import Encoding
 
 FAREWELL = 2.0
 """Seconds to wait for the last head to be sent when the peer stops."""
@@ -79,8 +78,6 @@ class Peer:
         Optimiser and mini-batch.
     kappa : int
         Samples held out per class to test received heads: up to this many, and at most half.
-    encoding, compress
-        Encoding of sent heads, ``"float32"``, ``"float16"`` or ``"int8"``, and whether to compress them.
     share_clip, share_noise : float
         Norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it reveals less; see `Sharing`.
     limits : Limits
@@ -110,8 +107,6 @@ class Peer:
         pace: Pace = _DEFAULT_PACE,
         training: TrainingSettings = _DEFAULT_TRAINING,
         kappa: int = 10,
-        encoding: Encoding = "float32",
-        compress: bool = True,
         share_clip: float | None = None,
         share_noise: float = 0.0,
         limits: Limits = _DEFAULT_LIMITS,
@@ -125,7 +120,7 @@ class Peer:
         self.classes = checked_classes(classes)
         self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
         self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
-        self._sharing, self._encoding, self._compress = Sharing(clip=share_clip, noise=share_noise), encoding, compress
+        self._sharing = Sharing(clip=share_clip, noise=share_noise)
         self._rule = exchanging_heads(rule or default_rule())
         self._training, self._kappa, self._seed = training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
@@ -302,14 +297,12 @@ class Peer:
         except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
             self._rhythm.hold(f"cannot keep what it learns: {error}")
             return
-        held_back = self._traffic.held_back(self._group.shape, self._encoding)
+        held_back = self._traffic.held_back(self._group.shape)
         if held_back is None:
             network.share(
                 self._sharing.of_live_head(state.learner.head),
                 iteration=record.iteration,
                 claims=state.learner.claims,
-                encoding=self._encoding,
-                compress=self._compress,
             )
         self._rhythm.trouble, self._rhythm.held_back = None, held_back
         self._log_if_alone(state)

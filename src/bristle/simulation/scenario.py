@@ -23,7 +23,7 @@ EVALUATE_EVERY = 10
 """Iterations between evaluations, unless said otherwise."""
 
 Moments = Literal["same", "float16", "bfloat16"]
-Shared = Literal["same", "bfloat16"]
+Shared = Literal["same", "grid", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,9 @@ class Precision:
         Type of the optimiser's moments: `same` as the heads, `float16` (NumPy, torch), or `bfloat16` (torch). The
         second moment is kept as its root, whose range also 16 bits can hold.
     shared : str
-        Type in which heads are shared, and tested by those who receive them: `same` as the heads, or `bfloat16` (large
-        worlds of torch tensors only). Everyone's own head stays exact.
+        Form in which heads are shared, and tested by those who receive them: `same` as the heads, on a `grid` as live
+        peers share them, whose bytes are then counted, or `bfloat16` (large worlds of torch tensors only). Everyone's
+        own head stays exact.
     """
 
     moments: Moments = "same"

@@ -25,6 +25,7 @@ from bristle.simulation.mailbox import Mailbox, Schedule
 from bristle.simulation.population import KEPT_BYTES, FeatureData, populate, samples_of
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers, Neighbourhoods
+from bristle.wire.grid import GridHead, encode_grid, on_grid
 from bristle.wire.sizes import head_bytes
 
 
@@ -74,9 +75,13 @@ class World:
 
     def __init__(self, scenario: Scenario, data: FeatureData) -> None:
         scenario.check()
-        if scenario.precision.shared != "same":
+        if scenario.precision.shared == "bfloat16":
             raise ValueError(
-                f"shared={scenario.precision.shared!r} is for large worlds on a device: share heads as they are (same)"
+                "shared='bfloat16' is for large worlds on a device: share heads as they are (same) or on a grid (grid)"
+            )
+        if scenario.precision.shared == "grid" and scenario.rule.shares != "heads":
+            raise ValueError(
+                f"shared='grid' is for heads, and {type(scenario.rule).__name__} needs {scenario.rule.shares}"
             )
         self.scenario = scenario
         self.data = data
@@ -87,6 +92,8 @@ class World:
         begun = scenario.start((peers, *self.head_shape), like=data.train)
         self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
+        self.public: GridHead | None = None
+        """What the benign peers shared last [peers, C, D], where they share on a grid."""
         benign: Array | None = None
         if scenario.rule.uses_claims:
             claims = self.population.claims(classes, scenario.rule)
@@ -97,6 +104,7 @@ class World:
         )
         self.exchange = Exchange(scenario, self.population, classes) if scenario.rule.shares == "evidence" else None
         self.bias: Array | None = None
+        self._message_bytes: Integers = np.array(head_bytes(*self.head_shape))
         self._neighbourhoods = Neighbourhoods(scenario)
         self._neighbourhoods.at(1)  # raises if the topology is impossible
         self._schedule = Schedule(scenario.asynchrony, peers=peers, total=scenario.iterations, seed=scenario.seed)
@@ -165,8 +173,8 @@ class World:
         before, (self.state, decision) = self.state, joined(self.state, chosen, parts, len(chunks), weigh=weigh)
         self.adversary.observe(iteration, before.trained, self.state)
         self.adversary.train(scene)
-        mailbox.put(published(scenario, self.heads, iteration), acting, iteration)
-        self.bytes_sent = self.bytes_sent + np.where(acting, around.audience, 0) * head_bytes(*self.head_shape)
+        mailbox.put(self._shared(acting, iteration), acting, iteration)
+        self.bytes_sent[acting] += (around.audience * self._message_bytes)[acting]
         self.iteration = iteration
         mask = scene.mask()
         return Round(
@@ -176,6 +184,22 @@ class World:
             None if mask is None else rows_of(mask, chosen),
             decision,
         )
+
+    def _shared(self, acting: Booleans, iteration: int) -> Array:
+        """Return the heads that the benign peers share; those that do not act keep what they shared last."""
+        heads = published(self.scenario, self.heads, iteration)
+        if self.scenario.precision.shared != "grid":
+            return heads
+        before, now = self.public, on_grid(to_numpy(heads), self.public)
+        if before is not None:
+            now.exponents[~acting], now.steps[~acting] = before.exponents[~acting], before.steps[~acting]
+        self.public = now
+        bodies = [
+            len(encode_grid(now[peer], None if before is None else before[peer])) if acting[peer] else 0
+            for peer in range(len(acting))
+        ]
+        self._message_bytes = np.array([head_bytes(*self.head_shape, body=body) for body in bodies])
+        return from_numpy(now.values(), like=heads)
 
     def _exchanged(self, exchange: Exchange, iteration: int) -> Round:
         found, sent = exchange.advance(self._neighbourhoods.at(iteration), iteration, self.data.train)
@@ -252,7 +276,9 @@ class World:
         }
         if self.exchange is not None and self.bias is not None:
             found |= {"bias": self.bias, "known": self.exchange.known, "decided": np.array(self.exchange.decided)}
-        if self.mailbox.depth == 1 and self.scenario.sharing.plain:
+        if self.public is not None:
+            found |= {"public.exponents": self.public.exponents, "public.steps": self.public.steps}
+        if self.mailbox.depth == 1 and self.scenario.sharing.plain and self.public is None:
             del found["mailbox.slots"]  # They are the heads.
         return {name: to_numpy(values) for name, values in found.items()}
 
@@ -269,6 +295,8 @@ class World:
         if self.exchange is not None and "bias" in arrays:
             self.bias = of("bias")
             self.exchange.restore(arrays["known"], int(arrays["decided"]))
+        if "public.steps" in arrays:
+            self.public = GridHead(arrays["public.exponents"], arrays["public.steps"])
         self.iteration = int(arrays["iteration"])
         slots = of("mailbox.slots") if "mailbox.slots" in arrays else self.heads
         self.mailbox.restore({"acted": arrays["mailbox.acted"], "shared": arrays["mailbox.shared"], "slots": slots})

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_bytes, token_hex
@@ -32,10 +33,15 @@ def verify(key: bytes, signature: bytes, message: bytes) -> bool:
     if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+        _public(key).verify(signature, message)
     except (InvalidSignature, ValueError):  # ValueError: not a point on the curve.
         return False
     return True
+
+
+@lru_cache(maxsize=256)
+def _public(key: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(key)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,20 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.wire.encoding import ENCODING_CODES, ENCODINGS, PLAIN, ZLIB, largest_body, largest_statement
+from bristle.wire.encoding import ENCODING_CODES, ENCODINGS, PLAIN, ZLIB, largest_statement
 from bristle.wire.group import GROUP_ID_BYTES, Group
 from bristle.wire.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
 from bristle.wire.kinds import Kind
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, Encoding, chunk_bytes, chunk_count
+from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, Encoding, chunk_bytes, chunk_count, grid_bytes
 
 VERSION = 2
 CLAIMS = 1
 LARGEST_MANIFEST = 1_150
 """Bytes: a manifest always fits into the smallest datagram."""
+
+LARGEST_SEQUENCE = 2**63 - 1
+"""So that twice as much, the number of a transfer, has room in 8 bytes."""
 
 _FIELDS = struct.Struct(f">BBBB{GROUP_ID_BYTES}s{KEY_BYTES}sQIIIIHIH")
 _EXTENSION = struct.Struct(">HH")
@@ -168,15 +171,20 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
         return Refusal.VERSION
     if group_id != group.id:
         return Refusal.WRONG_GROUP
-    if code not in _KINDS or encoded not in ENCODINGS or compression not in (PLAIN, ZLIB):
+    if (
+        code not in _KINDS
+        or encoded not in ENCODINGS
+        or compression not in (PLAIN, ZLIB)
+        or sequence > LARGEST_SEQUENCE
+    ):
         return Refusal.MALFORMED
     kind, encoding = Kind(code), ENCODINGS[encoded]
     if (classes, features) != group.shape or rank > (features if kind == Kind.STATEMENT else 0):
         return Refusal.WRONG_SHAPE
-    if kind == Kind.HEAD:
-        largest = largest_body(group.shape, encoding, compression)
-    elif encoding == "int8":
+    if (kind == Kind.HEAD) != (encoding == "grid") or (encoding == "grid" and compression != PLAIN):
         return Refusal.MALFORMED
+    if kind == Kind.HEAD:
+        largest = grid_bytes(*group.shape)
     else:
         largest = largest_statement(group.shape, rank, encoding, compression)
     if body > largest:

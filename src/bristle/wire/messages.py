@@ -67,14 +67,18 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
 
 
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = range(1, 6)
-STOP = 0xFFFF
-"""Value of an acknowledgement's base: send no more of this body; it has arrived, or was refused."""
+FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
+"""Values of an acknowledgement's base that end a transfer.
+
+Send this head in full: what it is a difference from is not here, or led to another head; the head has arrived, and is
+kept for the next difference; send no more of this body, which has arrived or was refused.
+"""
 
 _KIND_SHIFT = 4
 """The first byte of a message is its own number and, above these bits, the kind of body that it is about."""
 
 
-MOST_UNITS = STOP - 1
+MOST_UNITS = FULL - 1
 LARGEST_BITMAP = 128
 """Bytes: acknowledgements cover 1024 units beyond the first missing one, and a sender has no more in flight."""
 
@@ -82,26 +86,47 @@ MOST_PEERS = 24
 
 _PIECE = struct.Struct(">BQIH")
 _ACKNOWLEDGEMENT = struct.Struct(">BQIH")
-_MANIFEST = struct.Struct(">BIH")
+_MANIFEST = struct.Struct(">BIHQIH")
 _PEERS = struct.Struct(">BQB")
 _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
 
 @dataclass(frozen=True)
 class SignedManifest:
-    """A signed manifest, and the size of the pieces of its body."""
+    """A signed manifest, how its body is sent to this neighbour, and the beginning of that.
+
+    Parameters
+    ----------
+    order : int
+        Transmission number within this transfer, retransmissions included.
+    piece_size : int
+        Bytes in a piece.
+    signed : bytes
+        The manifest.
+    base : int
+        Sequence number of the head that this one is sent as a difference from; 0: it is sent in full.
+    size : int
+        Bytes to be sent, after compression.
+    start : bytes
+        As many of them as fit beside the manifest.
+    kind : Kind
+        Kind of the body.
+    """
 
     order: int
     piece_size: int
     signed: bytes
+    base: int = 0
+    size: int = 0
+    start: bytes = b""
     kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a body. `order`: transmission number within this body, retransmissions included."""
+    """A part of a body. `order`: transmission number within this transfer, retransmissions included."""
 
-    sequence: int
+    transfer: int
     order: int
     index: int
     data: bytes
@@ -114,19 +139,19 @@ class Acknowledgement:
 
     Parameters
     ----------
-    sequence : int
-        Sequence number of the body.
+    transfer : int
+        Number of the transfer.
     newest : int
         Highest transmission number received.
     base : int
-        All units below it have arrived; `STOP`: send no more.
+        All units below it have arrived; or `FULL`, `KEPT` or `STOP`.
     later : int
         Bitmap: bit i is set if unit base + 1 + i has arrived.
     kind : Kind
         Kind of the body.
     """
 
-    sequence: int
+    transfer: int
     newest: int
     base: int
     later: int = 0
@@ -146,19 +171,25 @@ class Leave:
     """The sender leaves."""
 
 
+def transfer_of(sequence: int, base: int) -> int:
+    """Return the number of a transfer: twice the body's sequence number, and one more if it is sent in full."""
+    return (2 * sequence + (base == 0)) % 2**64
+
+
 Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
 
 
 def encode(message: Message) -> bytes:
     """Encode a message, to be sealed."""
     match message:
-        case Piece(sequence, order, index, data, kind):
-            return _PIECE.pack(PIECE | kind << _KIND_SHIFT, sequence, order, index) + data
-        case Acknowledgement(sequence, newest, base, later, kind):
+        case Piece(transfer, order, index, data, kind):
+            return _PIECE.pack(PIECE | kind << _KIND_SHIFT, transfer, order, index) + data
+        case Acknowledgement(transfer, newest, base, later, kind):
             bitmap = later.to_bytes((later.bit_length() + 7) // 8, "little")[:LARGEST_BITMAP]
-            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT | kind << _KIND_SHIFT, sequence, newest, base) + bitmap
-        case SignedManifest(order, piece_size, signed, kind):
-            return _MANIFEST.pack(MANIFEST | kind << _KIND_SHIFT, order, piece_size) + signed
+            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT | kind << _KIND_SHIFT, transfer, newest, base) + bitmap
+        case SignedManifest(order, piece_size, signed, base, size, start, kind):
+            header = _MANIFEST.pack(MANIFEST | kind << _KIND_SHIFT, order, piece_size, base, size, len(signed))
+            return header + signed + start
         case Peers(seen, others):
             records = b"".join(key_id + encode_address(address) for key_id, address in others)
             return _PEERS.pack(PEERS, seen, len(others)) + records
@@ -174,16 +205,17 @@ def decode(data: bytes) -> Message | Refusal:
     except ValueError:
         return Refusal.MALFORMED
     if message == PIECE and len(data) > _PIECE.size:
-        _, sequence, order, index = _PIECE.unpack_from(data)
-        return Piece(sequence, order, index, data[_PIECE.size :], kind)
+        _, transfer, order, index = _PIECE.unpack_from(data)
+        return Piece(transfer, order, index, data[_PIECE.size :], kind)
     if message == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
-        _, sequence, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
+        _, transfer, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
         later = int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little")
-        return Acknowledgement(sequence, newest, base, later, kind)
+        return Acknowledgement(transfer, newest, base, later, kind)
     if message == MANIFEST and len(data) > _MANIFEST.size:
-        _, order, piece_size = _MANIFEST.unpack_from(data)
-        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE:
-            return SignedManifest(order, piece_size, data[_MANIFEST.size :], kind)
+        _, order, piece_size, base, size, length = _MANIFEST.unpack_from(data)
+        signed, start = data[_MANIFEST.size : _MANIFEST.size + length], data[_MANIFEST.size + length :]
+        if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE and len(signed) == length and len(start) <= size:
+            return SignedManifest(order, piece_size, signed, base, size, start, kind)
     if first == PEERS and len(data) >= _PEERS.size:
         return _decode_peers(data)
     if first == LEAVE and len(data) == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Encoding = Literal["float32", "float16", "int8"]
+Encoding = Literal["float32", "float16", "grid"]
 
 DATAGRAM = 1232
 """Largest UDP payload that fits through every path that carries IPv6 (1280 bytes less IPv6 and UDP headers)."""
@@ -21,8 +21,8 @@ SEAL = 29
 PIECE_HEADER = 15
 """Before a piece's bytes: kind 1, sequence 8, order 4, index 2."""
 
-ENVELOPE = 7
-"""Before a manifest: kind 1, order 4, size of a piece 2."""
+ENVELOPE = 21
+"""Before a manifest: kind 1, order 4, size of a piece 2, base 8, size of what is sent 4, size of the manifest 2."""
 
 MANIFEST = 152
 """A manifest without digests and extensions: fields 88, signature 64."""
@@ -42,16 +42,14 @@ ACKNOWLEDGEMENT = 15
 ACKNOWLEDGE_EVERY = 16
 """Units (manifest and pieces) per acknowledgement; the last unit always gets one."""
 
-VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2, "int8": 1}
-SCALE_BYTES = 4
+VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2}
 COUNT_BYTES = 4
 EXPONENT_BYTES = 1
 
 
-def raw_bytes(classes: int, features: int, encoding: Encoding) -> int:
-    """Return the size of a head before compression: bytes per value times C D, and 4 C for the scales of int8."""
-    scales = SCALE_BYTES * classes if encoding == "int8" else 0
-    return VALUE_BYTES[encoding] * classes * features + scales
+def grid_bytes(classes: int, features: int) -> int:
+    """Return the size of a head as it is signed: C exponents of a byte and C D numbers of two, C + 2 C D."""
+    return classes + 2 * classes * features
 
 
 def raw_statement_bytes(classes: int, features: int, *, present: int, rank: int, encoding: Encoding = "float16") -> int:
@@ -91,31 +89,30 @@ def head_bytes(
     classes: int,
     features: int,
     *,
-    encoding: Encoding = "float32",
     body: int | None = None,
     claims: bool = False,
     datagram: int = DATAGRAM,
 ) -> int:
     """Return the UDP payload, in both directions, of one head sent to one peer over a path that loses nothing.
 
-    body + 44 p + manifest + 36 + 44 a, for p = ⌈body / (datagram - 44)⌉ pieces and a = ⌈(p + 1) / 16⌉ acknowledgements.
+    body + 44 p + manifest + 50 + 44 a, for p pieces of what has no room beside the manifest, and a = ⌈(p + 1) / 16⌉
+    acknowledgements.
 
     Parameters
     ----------
     classes, features : int
         The head's shape.
-    encoding : str
-        Encoding of the values.
     body : int, optional
-        Size after compression; uncompressed by default.
+        Size of what is sent of it; 4 C D by default, numbers of 32 bits.
     claims : bool
         Whether the sender adds its claims.
     datagram : int
         Largest UDP payload on the path.
     """
-    size = raw_bytes(classes, features, encoding) if body is None else body
-    pieces = -(-size // piece_bytes(datagram))
-    manifest = manifest_bytes(size, claims_bytes(classes) if claims else 0)
+    size = 4 * classes * features if body is None else body
+    manifest = manifest_bytes(grid_bytes(classes, features), claims_bytes(classes) if claims else 0)
+    beside = datagram - SEAL - ENVELOPE - manifest
+    pieces = -(-max(0, size - beside) // piece_bytes(datagram))
     acknowledgements = -(-(pieces + 1) // ACKNOWLEDGE_EVERY)
     return (
         size + pieces * (SEAL + PIECE_HEADER) + manifest + SEAL + ENVELOPE + acknowledgements * (SEAL + ACKNOWLEDGEMENT)

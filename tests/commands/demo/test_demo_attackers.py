@@ -31,7 +31,6 @@ def attackers(name: str) -> Attackers:
         total=10,
         interval=0.01,
         seed=0,
-        encoding="float32",
         limits=Limits(),
     )
 

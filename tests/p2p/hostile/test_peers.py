@@ -36,7 +36,7 @@ def samples(features: int, seed: int) -> tuple[Matrix, Any]:
 
 
 def test_equivocators_that_flood_teach_nobody_anything(
-    tmp_path: Path, wait: Wait, attackers: Attackers, body_of: Bodies
+    tmp_path: Path, wait: Wait, attackers: Attackers, bodies_of: Bodies
 ) -> None:
     backbone = bundled(threads=1)
 
@@ -65,7 +65,7 @@ def test_equivocators_that_flood_teach_nobody_anything(
                     crowd.append(one)
             running = [asyncio.ensure_future(peer.run()) for peer in peers]
             truth = centres(backbone.features)
-            lies = [body_of(np.roll(truth, turn, axis=0).astype(np.float32)) for turn in (1, 2)]
+            lies = [bodies_of(np.roll(truth, turn, axis=0).astype(np.float32)) for turn in (1, 2)]
 
             def attack() -> bool:
                 for place, one in enumerate(crowd):

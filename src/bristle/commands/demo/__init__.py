@@ -18,7 +18,6 @@ from bristle.simulation import FeatureData, Scenario, World, prepare
 from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.run import Watch
 from bristle.simulation.run import run as simulate
-from bristle.wire.sizes import Encoding
 
 Row = dict[str, Any]
 
@@ -58,8 +57,6 @@ class Demo:
         Number of iterations.
     interval : float
         Minimum seconds between iterations of a peer.
-    encoding : str
-        Encoding of sent heads.
     processes : int
         Number of processes for the peers.
     seed : int
@@ -74,7 +71,6 @@ class Demo:
     impairment: Impairment | None = None
     iterations: int = 100
     interval: float = 0.3
-    encoding: Encoding = "float32"
     processes: int = PROCESSES
     seed: int = 0
 

@@ -33,7 +33,6 @@ from bristle.peer.store_files import IDENTITY, STORE, make_private
 from bristle.simulation.population import Population, populate
 from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
-from bristle.wire.sizes import Encoding
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Attackers:
         What each trains on [K, S], labels as the attack wants them.
     total, interval, seed
         How long the demo will be, seconds between what they send at least, and of every random draw.
-    encoding, limits
+    limits
         As benign peers have them.
     """
 
@@ -134,13 +133,12 @@ class Attackers:
         total: int,
         interval: float,
         seed: int,
-        encoding: Encoding,
         limits: Limits,
     ) -> None:
         self.numbers = tuple(numbers)
         self._group, self._attack, self._samples = group, attack, samples
         self._total, self._interval, self._seed = total, interval, seed
-        self._encoding, self._limits = encoding, limits
+        self._limits = limits
         self._identities = [Identity.generate() for _ in numbers]
         self.key_ids = frozenset(identity.key_id for identity in self._identities)
         self.overlays: list[Overlay] = []
@@ -173,7 +171,7 @@ class Attackers:
             self.iteration += 1
             heads, claims = self._craft()
             for overlay, head, claimed in zip(self.overlays, heads, claims, strict=True):
-                overlay.share(head, iteration=self.iteration, claims=claimed, encoding=self._encoding)
+                overlay.share(head, iteration=self.iteration, claims=claimed)
                 await asyncio.sleep(0)
 
     def _craft(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool]]:
@@ -363,7 +361,6 @@ class _Worker:
             known=known,
             rule=rules.create(self.demo.rule),
             pace=Pace(interval=self.demo.interval),
-            encoding=self.demo.encoding,
             limits=self.limits,
             seed=1000 * self.demo.seed + number,
             test=(self.data.test, self.data.test_labels),
@@ -408,7 +405,6 @@ class _Worker:
             total=demo.iterations,
             interval=demo.interval,
             seed=demo.seed,
-            encoding=demo.encoding,
             limits=self.limits,
         )
 

@@ -150,8 +150,9 @@ def suits(scenario: Scenario, data: FeatureData) -> str | None:
 
 def suits_scenario(scenario: Scenario) -> str | None:
     """Return why a scenario cannot be a large world, whatever its data; None where it can."""
-    if scenario.rule.shares != "heads":
-        return f"its peers must exchange heads, not {scenario.rule.shares}"
+    if scenario.rule.shares != "heads" or scenario.precision.shared == "grid":
+        shared = "heads on a grid" if scenario.rule.shares == "heads" else scenario.rule.shares
+        return f"its peers must exchange plain heads, not {shared}"
     if scenario.attackers and type(scenario.attack) not in (NoAttack, LabelFlip):
         return "its attackers must send what they trained: the attack none or label-flip"
     if scenario.attackers and not scenario.attackers_in_graph:
