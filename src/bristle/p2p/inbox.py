@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.route import next_hop
 from bristle.p2p.transfer import Incoming
 from bristle.wire.encoding import Head, decode_head
 from bristle.wire.group import Group
@@ -43,7 +44,7 @@ class ReceivedHead:
     sequence : int
         As the sender states it.
     address : (str, int)
-        The sender's address.
+        The sender's address, or that of the neighbour that forwarded it.
     bytes : int
         Size of all its datagrams that arrived.
     """
@@ -194,7 +195,7 @@ class HeadInbox:
             head=head,
             claims=manifest.claims(),
             sequence=manifest.sequence,
-            address=link.address,
+            address=next_hop(link.address),
             bytes=incoming.bytes,
         )
 

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.route import Via
 from bristle.p2p.transfer import Outgoing
 from bristle.wire.encoding import PLAIN, ZLIB, encode_head
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
 from bristle.wire.messages import MOST_UNITS, Acknowledgement, is_loopback
-from bristle.wire.sizes import Encoding, piece_bytes
+from bristle.wire.sizes import FORWARDING, Encoding, piece_bytes
 
 FURTHEST = 2**41
 """How far a neighbour may advance our sequence numbers, in milliseconds (some 70 years); larger values are ignored.
@@ -99,7 +100,7 @@ class HeadOutbox:
         if claims is not None and claims.shape != (classes,):
             raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
         body = encode_head(head, encoding=encoding, compress=compress)
-        if len(body) > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
+        if len(body) > piece_bytes(self._limits.datagram - FORWARDING) * (MOST_UNITS - 1):
             raise ValueError(
                 f"the head takes {len(body)} bytes, too many for datagrams of {self._limits.datagram} bytes"
             )
@@ -132,7 +133,10 @@ class HeadOutbox:
         self._end(link)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
-        datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
+        if isinstance(link.address, Via):
+            datagram = self._limits.datagram - FORWARDING
+        else:
+            datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
         link.outgoing = Outgoing(
             sequence=self.current.sequence,
             signed=self.current.signed,

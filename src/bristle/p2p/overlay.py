@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import socket
 import time
 from collections.abc import Iterable
@@ -20,11 +21,33 @@ from bristle.p2p.node import Node
 from bristle.p2p.udp import UDPSocket
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
-from bristle.wire.messages import Address
+from bristle.wire.messages import Address, Scope, scope_of
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import Encoding
 
 DEFAULTS = Limits()
+
+LOOK_SECONDS = 30.0
+"""Seconds between looks at this machine's own addresses, which change when it moves."""
+
+_ELSEWHERE = {4: "192.0.2.1", 6: "2001:db8::1"}
+
+
+def local_addresses(listening: Address) -> tuple[Address, ...]:
+    """Return the private address at which peers behind the same router find a socket, if there is one."""
+    ip = ipaddress.ip_address(listening[0])
+    host = listening[0]
+    if ip.is_unspecified:
+        # A connected UDP socket sends nothing, but has the address that this machine would send from.
+        family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((_ELSEWHERE[ip.version], 9))
+            except OSError:
+                return ()
+            host = str(probe.getsockname()[0])
+    address = host.partition("%")[0], listening[1]
+    return (address,) if scope_of(address) is Scope.SITE else ()
 
 
 class Overlay:
@@ -83,6 +106,7 @@ class Overlay:
         self._arrived = asyncio.Event()
         self._waiting_for_sent: list[asyncio.Future[None]] = []
         self._resolving: asyncio.Task[None] | None = None
+        self._looked = -math.inf
 
     @property
     def address(self) -> Address:
@@ -197,6 +221,9 @@ class Overlay:
             self._timer.cancel()
         if not self.running:
             return
+        now = self._now()
+        if now - self._looked > LOOK_SECONDS:
+            self._looked, self.node.membership.meetings.local = now, local_addresses(self.address)
         self.udp.read()  # What has come while this process was busy is not late.
         now = self._now()
         self._timer = asyncio.get_running_loop().call_at(self.node.tick(now), self._tick)
