@@ -19,13 +19,13 @@ $(BIN)/python:
 
 $(VENV)/.core: pyproject.toml packaging/lock-core.txt | $(BIN)/python
 	@echo "Installing Bristle (a minute the first time) ..."
-	@$(PIP) --no-deps --require-hashes --requirement packaging/lock-core.txt
+	@$(PIP) --no-deps --only-binary :all: --require-hashes --requirement packaging/lock-core.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml packaging/lock-dev.txt packaging/torch.txt | $(BIN)/python
 	@echo "Installing Bristle with its development tools (some minutes the first time) ..."
-	@$(PIP) --no-deps --require-hashes --requirement packaging/lock-dev.txt
+	@$(PIP) --no-deps --only-binary :all: --require-hashes --requirement packaging/lock-dev.txt
 	@$(PIP) --requirement packaging/torch.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.core

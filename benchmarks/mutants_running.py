@@ -27,7 +27,7 @@ import pytest
 
 from mutants_changes import Mutant, changed_source
 
-LIBRARIES = ("aiohttp", "array_api_compat", "array_api_strict", "cryptography", "hypothesis", "ipv8", "numpy", "torch")
+LIBRARIES = ("aiohttp", "array_api_compat", "array_api_strict", "cryptography", "hypothesis", "numpy", "torch")
 OPTIONS = ["-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", "--hypothesis-profile=mutants"]
 OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # Hypothesis is imported before the fork.
 CPU_LIMIT, WALL_LIMIT, MEMORY_LIMIT = 60, 600, 8 << 30

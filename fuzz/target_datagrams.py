@@ -5,6 +5,7 @@ An input is a list of things that happen, each a byte that says which, most with
 
 from __future__ import annotations
 
+import logging
 import random
 
 import numpy as np
@@ -24,6 +25,7 @@ HEADS = signed_by(LIAR)
 HEAD = np.random.default_rng(7).normal(0, 0.1, GROUP.shape).astype(np.float32)
 SEALED, RAW, STRANGE, PREFIXED, JOIN, TIME, SHARE, HEAD_PART = range(8)
 START = 1000.0
+logging.getLogger("bristle.p2p").setLevel(logging.ERROR)  # Warnings of other versions would hide what a run prints.
 MOST = 40
 """Things that happen in one input: the limit on its time is one on each of them, then."""
 
@@ -51,8 +53,8 @@ def check(data: bytes) -> str:
         rng=random.Random(0),
         entropy=_Counter(),
     )
-    ours = Session(bytes(32), initiator=False, local=b"here", remote=b"far ")
-    theirs = Session(bytes(32), initiator=True, local=b"far ", remote=b"here")
+    ours = Session(bytes(32), bytes(32), initiator=False, local=b"here", remote=b"far ")
+    theirs = Session(bytes(32), bytes(32), initiator=True, local=b"far ", remote=b"here")
     node.membership._establish(ours, LIAR.key, NEIGHBOUR, START, 0.001)
     reader, now = Reader(data), START
     for _ in range(MOST):
@@ -130,6 +132,8 @@ def seeds() -> dict[str, bytes]:
         "leave": _sealed(Leave()) + whole,
         "orphans": b"".join(_sealed(Piece(SEQUENCE + 9, at, at, b"x")) for at in range(36)),
         "hello": bytes([STRANGE]) + counted(caller.hello()),
+        "version-1": bytes([STRANGE]) + counted(b"\x00\x02" + GROUP.id + bytes([1, 1]) + bytes(40)),
+        "version-3": bytes([PREFIXED]) + counted(bytes([1, 3]) + bytes(50)),
         "hello-prefixed": bytes([PREFIXED]) + counted(caller.hello()[22:]),
         "join": bytes([JOIN, 1, JOIN, 2, JOIN, 3, TIME, 10]),
         "raw": bytes([RAW]) + counted(b"\xb5here" + bytes(40)),

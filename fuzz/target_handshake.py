@@ -1,17 +1,17 @@
-"""What strangers may send before they are anybody: hello, cookie, join and welcome, and the beacon.
+"""What strangers may send before they are anybody: hello, cookie, join and welcome, other versions, and the beacon.
 
 The first byte says what the rest is fed to; its highest bit puts the group's prefix before it.
 """
 
 from __future__ import annotations
 
-from ipv8_rust_tunnels import PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bristle.p2p.beacon import decode_beacon, encode_beacon
 from bristle.wire import handshake
-from bristle.wire.handshake import Caller, Join, Welcome, answer_join, check_join, prefix_of
+from bristle.wire.handshake import Caller, Join, OtherVersion, Welcome, answer_join, check_join, prefix_of
 from bristle.wire.refusal import Refusal
-from harness import Target
+from harness import BrokenPromiseError, Target
 from world import GROUP, HONEST, LIAR
 
 _PREFIXED, _BEACON, _CHECKED = 0x80, 1, 2
@@ -29,6 +29,10 @@ def check(data: bytes) -> str:
     message = handshake.decode(datagram, GROUP)
     if isinstance(message, Refusal):
         return message.value
+    if isinstance(message, OtherVersion) and message.asks:
+        answer = handshake.encode_other_version(GROUP, message)
+        if len(answer) > len(datagram):
+            raise BrokenPromiseError(f"{len(datagram)} bytes are answered with {len(answer)}")
     if choice & _CHECKED:
         if isinstance(message, Join):
             return _joined(message)
@@ -55,16 +59,16 @@ def _welcomed(welcome: Welcome) -> str:
 def _caller() -> Caller:
     """Return a caller whose fresh key is always the same, so that a welcome of the past still fits."""
     caller = Caller(LIAR, GROUP, nonce=NONCE, session_id=b"call")
-    caller._ephemeral = PrivateKey(HONEST.secret)
+    caller._ephemeral = X25519PrivateKey.from_private_bytes(HONEST.secret)
     return caller
 
 
 def _low_order_join() -> bytes:
     """Return a join whose every part is right but the fresh key, with which every agreement would be the same."""
-    challenge = bytes([0]) + COOKIE + NONCE + LIAR.key + bytes(32) + b"call"
-    proof = GROUP.prove(b"bristle join\0", challenge)
-    signature = LIAR.sign(b"bristle join\0" + GROUP.id + challenge + proof)
-    return bytes([handshake.JOIN, handshake.VERSION]) + challenge + proof + signature
+    head = prefix_of(GROUP) + bytes([handshake.JOIN, handshake.VERSION, 0])
+    unproven = head + COOKIE + NONCE + LIAR.key + bytes(32) + b"call"
+    proven = unproven + GROUP.prove(b"bristle 2 join\0", unproven)
+    return (proven + LIAR.sign(b"bristle 2 join\0" + proven))[handshake.PREFIX_BYTES :]
 
 
 def seeds() -> dict[str, bytes]:
@@ -83,7 +87,10 @@ def seeds() -> dict[str, bytes]:
         "join-unchecked": bytes([_PREFIXED]) + join[cut:],
         "join-low-order": bytes([_PREFIXED | _CHECKED]) + _low_order_join(),
         "welcome": bytes([_PREFIXED | _CHECKED]) + answer[1][cut:],
-        "other-group": bytes([0]) + b"\x00\x02" + bytes(20) + caller.hello()[cut:],
+        "other-group": bytes([0]) + b"br" + bytes(20) + caller.hello()[cut:],
+        "version-1": bytes([0]) + b"\x00\x02" + GROUP.id + bytes([handshake.HELLO, 1]) + NONCE + bytes(24),
+        "version-3": bytes([_PREFIXED]) + bytes([handshake.HELLO, 3]) + NONCE + bytes(30),
+        "version-3-answers": bytes([_PREFIXED]) + bytes([handshake.OTHER_VERSION, 3]) + NONCE,
         "beacon": bytes([_BEACON]) + encode_beacon(GROUP, b"nonce  8", 7700),
     }
 

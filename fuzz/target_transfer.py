@@ -24,7 +24,7 @@ LIMITS = Limits(memory=10_000)
 
 SENDERS = LIAR, OTHER
 HEADS = {sender.key_id: signed_by(sender) for sender in SENDERS}
-SESSION = Session(bytes(32), initiator=True, local=b"here", remote=b"far ")
+SESSION = Session(bytes(32), bytes(32), initiator=True, local=b"here", remote=b"far ")
 SIZES = 512, 1188, 8148, 4096
 MANIFEST, PIECE, RAW, TIME = range(4)
 _OTHER = 0x80

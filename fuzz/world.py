@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from hashlib import sha512
+from hashlib import sha256
 
 import numpy as np
 
@@ -23,7 +23,7 @@ SEQUENCE = 1 << 40
 
 def identity(name: str) -> Identity:
     """Return the identity of that name."""
-    return Identity(b"LibNaCLSK:" + sha512(b"bristle fuzz " + name.encode()).digest())
+    return Identity(sha256(b"bristle fuzz " + name.encode()).digest())
 
 
 HONEST, LIAR, OTHER = identity("honest"), identity("liar"), identity("other")

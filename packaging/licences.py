@@ -23,9 +23,9 @@ ALLOWED = frozenset(
         "CC-BY-SA-3.0",  # the bundled images
         "CC0-1.0",
         "ISC",
-        "LGPL-3.0",
         "LLVM-exception",
         "MIT",
+        "MIT-0",
         "MIT-CMU",
         "MPL-2.0",
         "PSF-2.0",
@@ -37,7 +37,6 @@ ALLOWED = frozenset(
 CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD-3-Clause",
-    "GNU Lesser General Public License v3 (LGPLv3)": "LGPL-3.0",
     "ISC License (ISCL)": "ISC",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
@@ -51,16 +50,6 @@ TEXTS = {
     "Apache License 2.0": "Apache-2.0",
 }
 
-LOOKED_AT = {"ipv8-rust-tunnels": "GPL-3.0"}
-"""Packages whose metadata does not say, and what the licence file that they carry does."""
-
-EXCEPTIONS = {
-    # Bristle's own sources stay under Apache-2.0, which allows this; whoever hands on Bristle together with the
-    # network library, e.g. in one image, does so under the terms of GPL-3.0.
-    "ipv8-rust-tunnels": "GPL-3.0",
-}
-"""Packages whose licence is not on the list, and that are known and accepted with it. A change of it is noticed."""
-
 
 def licence_of(package: Distribution) -> str:
     """Return the licence that a package states, as an SPDX expression where that can be told."""
@@ -73,7 +62,7 @@ def licence_of(package: Distribution) -> str:
     if stated:
         return " OR ".join(CLASSIFIERS.get(each, each) for each in stated)
     text = (metadata.get("License") or "").strip()
-    return TEXTS.get(text, text.splitlines()[0] if text else "") or LOOKED_AT.get(package.name, "")
+    return TEXTS.get(text, text.splitlines()[0] if text else "")
 
 
 def is_allowed(licence: str) -> bool:
@@ -90,7 +79,7 @@ def refused(packages: Iterable[Distribution]) -> list[str]:
     lines = []
     for package in sorted(packages, key=lambda each: each.name.lower()):
         licence = licence_of(package)
-        if not is_allowed(licence) and EXCEPTIONS.get(package.name) != licence:
+        if not is_allowed(licence):
             lines.append(f"{package.name} {package.version}: {licence or 'states no licence'}")
     return lines
 

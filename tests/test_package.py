@@ -27,7 +27,7 @@ def test_import_loads_nothing_heavy() -> None:
         "pydantic",
         "typer",
         "rich",
-        "ipv8",
+        "cryptography",
         "scipy",
         "matplotlib",
         "array_api_strict",
@@ -45,6 +45,6 @@ def test_a_simulation_loads_no_network(tmp_path: Path) -> None:
     world = tmp_path / "world.toml"
     world.write_text("[world]\npeers = 2\niterations = 1\n[data]\ntest_samples = 10\n")
     code = f"import sys; from bristle.cli import main; sys.argv = ['bristle', 'simulate', {str(world)!r}]; main(); "
-    ended = f"import atexit, sys; atexit.register(lambda: print('ipv8' in sys.modules)); {code}"
+    ended = f"import atexit, sys; atexit.register(lambda: print('bristle.p2p.udp' in sys.modules)); {code}"
     loaded = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True, check=True).stdout
     assert loaded.split()[-1] == "False"

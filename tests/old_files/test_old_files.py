@@ -36,7 +36,7 @@ STORE_OPENS = True
 
 HERE = Path(__file__).parent
 CHECKPOINT, STORE, ABOUT = "checkpoint.npz", "peer.sqlite.xz", "expected.json"
-SECRET, OTHER_SECRET = (b"LibNaCLSK:" + bytes(range(first, first + 64)) for first in (0, 64))
+SECRET, OTHER_SECRET = (bytes(range(first, first + 32)) for first in (0, 64))
 
 # Three classes, five features. All values are exact in binary: the same bytes on every machine.
 CUT = 4
@@ -161,7 +161,7 @@ def put_store(folder: Path) -> None:
 def put_key(folder: Path, secret: bytes) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     os.close(os.open(folder / "identity.key", os.O_CREAT | os.O_WRONLY, 0o600))
-    (folder / "identity.key").write_bytes(secret)
+    (folder / "identity.key").write_text(f"bristle identity 2\n{secret.hex()}\n", encoding="ascii")
 
 
 def status_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -17,7 +17,7 @@ LIMITS = Limits(neighbours=8)
 def slots_with(addresses: list[Address], *, called: bool = False) -> tuple[NeighbourSlots, dict[bytes, Link], Contacts]:
     contacts, links = Contacts(LIMITS, random.Random(0)), dict[bytes, Link]()
     for number, address in enumerate(addresses):
-        session = Session(bytes(32), initiator=called, local=bytes(4), remote=bytes(4))
+        session = Session(bytes(32), bytes(32), initiator=called, local=bytes(4), remote=bytes(4))
         key_id = bytes([number]) * 20
         links[key_id] = Link(bytes(64), key_id, address, session, NeighbourBudget(LIMITS), 0.0, 0.0)
     return NeighbourSlots(LIMITS, links, contacts, random.Random(0)), links, contacts

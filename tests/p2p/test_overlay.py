@@ -153,8 +153,8 @@ def test_noise_is_counted_and_harms_nothing(on_network: Scenario, wait: Wait, gr
             for size in [*range(40), 500, 1500, 9000, 60_000]:
                 stranger.sendto(noise.bytes(size), first.address)
                 stranger.sendto(b"\xb5" + noise.bytes(size), first.address)
-                stranger.sendto(b"\x00\x02" + noise.bytes(size), first.address)
-                stranger.sendto(b"\x00\x02" + group.id + noise.bytes(size), first.address)
+                stranger.sendto(b"br" + noise.bytes(size), first.address)
+                stranger.sendto(b"br" + group.id + noise.bytes(size), first.address)
         second.share(head_of(group), iteration=1)
         await first.arrival()
         refused = first.counters.refused
@@ -283,6 +283,6 @@ def test_mistakes_are_named(group: Group, options: dict[str, Any], complaint: st
 
 
 def test_importing_the_network_loads_no_web_server() -> None:
-    code = "import sys, bristle.p2p; print([name for name in ('aiohttp', 'ipv8.REST') if name in sys.modules])"
+    code = "import sys, bristle.p2p; print([name for name in ('aiohttp', 'aiohttp.web') if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

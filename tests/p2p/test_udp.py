@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from ipv8.messaging.interfaces.endpoint import EndpointClosedException
 
 from bristle.p2p import Overlay
 from bristle.p2p.beacon import Beacon
@@ -45,7 +44,7 @@ def test_a_closed_socket_says_so_and_may_be_closed_again() -> None:
         endpoint.close()
         endpoint.read()
         for use in (endpoint.get_address, lambda: endpoint.send(("127.0.0.1", 9), b"x")):
-            with pytest.raises(EndpointClosedException):
+            with pytest.raises(RuntimeError, match="closed"):
                 use()
 
     asyncio.run(scenario())
@@ -66,8 +65,6 @@ def test_what_a_datagram_causes_may_close_the_socket() -> None:
         to = receiving.get_address()
         sending.send(to, b"one")
         assert sending.bytes_up == 3
-        sending.reset_byte_counters()
-        assert sending.bytes_up == 0
         async with asyncio.timeout(30):
             while not heard:
                 await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ipv8_rust_tunnels import PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bristle.p2p import Limits
 from bristle.p2p.beacon import decode_beacon, encode_beacon
@@ -191,46 +191,40 @@ def test_the_smallest_and_the_largest_datagram_are_fine(size: int) -> None:
 
 
 def secret_of(first: int) -> bytes:
-    return b"LibNaCLSK:" + bytes(range(first, first + 64))
+    return bytes(range(first, first + 32))
 
 
 CALLER, CALLED = Identity(secret_of(0)), Identity(secret_of(64))
 OPEN = Group(application="digits", backbone="b", classes=("zero", "one"), features=8)
 CLOSED = Group(application="digits", backbone="b", classes=("zero", "one"), features=8, secret=b"sixteen bytes or more")
-PREFIX = "0002" + "dae32bf9841aa1838abd1143021fb6863186380f"
+PREFIX = "6272" + "dae32bf9841aa1838abd1143021fb6863186380f"
 NONCE = "000102030405060708090a0b0c0d0e0f"
 COOKIE = "b6d1e072b146550718bc51563fbaca85"
-CALLER_KEY = (
-    "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"
-    "29acbae141bccaf0b22e1a94d34d0bc7361e526d0bfe12c89794bc9322966dd7"
-)
-CALLED_KEY = (
-    "79a631eede1bf9c98f12032cdeadd0e7a079398fc786b88cc846ec89af85a51a"
-    "174553b456dddfc6908ecab1c101fe6ab21e2baa0617795b7d43a63482993fd5"
-)
+CALLER_KEY = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+CALLED_KEY = "2543b92ff1095511476adc8369db6ddc933665a11978dda1404ee1066ca9559d"
 JOIN = (
-    f"{PREFIX} 03 01 01 {COOKIE} {NONCE} {CALLER_KEY}"
+    f"{PREFIX} 03 02 01 {COOKIE} {NONCE} {CALLER_KEY}"
     "7d9c24316539825c1896e57f28197746793ce60cbee3ad47da9d07b85fa55e2a"
-    f"{b'anne'.hex()} c6f4da90cdc4a17b42b4e3ed414d6124"
-    "e000e43f7438264e5049ac8ef2847e218a155cef6f2d244d97a2dbcf1ae32e92"
-    "682f5fd0da8b5febdb323378bf016a938c953eebdad0800f32775b6fae1bb406"
+    f"{b'anne'.hex()} 0b364d3d7fd1a60e5c1cf2a3641e7791"
+    "c24eeec5f929da978c825d6054b497c423a640479cd621908f6763e0dd8d7aa2"
+    "f71cd3ef7e870c975c4b2626beb93919a8cd7d0c1cc466ce64555310a4544d0e"
 )
 WELCOME = (
-    f"{PREFIX} 04 01 00 {NONCE} {CALLED_KEY}"
+    f"{PREFIX} 04 02 00 {NONCE} {CALLED_KEY}"
     "08264ae690b411d8e3ede40f87192585ea114a082744a776105aac05eab1052e"
-    f"{b'bert'.hex()} 65c167c7a423c6de69d8ab12a4c3aa25"
-    "b079ce49bb6392a255609b0510c6e1f466ae3252b7dc70e619890a457c121300"
-    "b98194ce6c25387826f125ff3c5dfde9c78f2fce2ff7d94e864113a572e3d10a"
+    f"{b'bert'.hex()} e72d59941936964c957601cb2d81de96"
+    "88d737a2d5f0de57060fde8ddfd517c3d132d47111269a0e802f03e844d9932a"
+    "4415e6b693b21c54f6f762882b5b5472f7ba9277e92fbe5d9d7837e276fb1902"
 )
 
 
 def test_an_identity_and_its_signature() -> None:
     assert CALLER.key.hex() == CALLER_KEY
     assert CALLED.key.hex() == CALLED_KEY
-    assert CALLER.key_id.hex() == "aca31af0441d81dbec71e82da0b4b5f5aa91eb99"
+    assert CALLER.key_id.hex() == "56475aa75463474c0285df5dbf2bcab73da65135"
     signature = (
-        "a410db41b96b06c9c66abb9ec27b1759bb2af922b72e896c6b2a72c05cd2d7f1"
-        "45ebf22125115d5c785c737b69cc8ccfebd4cc44224b5be7785af1815ffead00"
+        "7bc0ea578290c8dcf6fc8a6e134a7f3e794ddd7e8922108bccd6202f95de532b"
+        "92c2298dc8e161ac2b5e3653f92c5b0e12adf26b3d46e7bd2057715f25d3e205"
     )
     assert CALLER.sign(b"message").hex() == signature
 
@@ -241,22 +235,22 @@ def test_group_ids() -> None:
 
 
 def test_hello_cookie_join_welcome_and_the_session_they_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = [PrivateKey(secret_of(100)), PrivateKey(secret_of(150))]
+    fresh = [X25519PrivateKey.from_private_bytes(secret_of(first)) for first in (100, 150)]
 
     class Prepared:
         @staticmethod
-        def generate(_: str) -> PrivateKey:
+        def generate() -> X25519PrivateKey:
             return fresh.pop(0)
 
-    monkeypatch.setattr(handshake, "PrivateKey", Prepared)
+    monkeypatch.setattr(handshake, "X25519PrivateKey", Prepared)
     caller = Caller(CALLER, CLOSED, nonce=bytes.fromhex(NONCE), session_id=b"anne")
     hello = caller.hello()
-    assert hello == bytes.fromhex(f"{PREFIX} 01 01 {NONCE} {'00' * 24}")
+    assert hello == bytes.fromhex(f"{PREFIX} 01 02 {NONCE} {'00' * 24}")
     assert handshake.decode(hello, CLOSED) == Hello(bytes.fromhex(NONCE))
 
     cookie = CookieJar(bytes(32)).make(("192.0.2.1", 7700), 100.0)
     answer = handshake.encode_cookie(CLOSED, caller.nonce, cookie)
-    assert answer == bytes.fromhex(f"{PREFIX} 02 {NONCE} {COOKIE}")
+    assert answer == bytes.fromhex(f"{PREFIX} 02 02 {NONCE} {COOKIE}")
     assert handshake.decode(answer, CLOSED) == Cookie(caller.nonce, cookie)
 
     assert caller.join(cookie, alone=True) == bytes.fromhex(JOIN)
@@ -274,9 +268,9 @@ def test_hello_cookie_join_welcome_and_the_session_they_make(monkeypatch: pytest
     assert isinstance(ours, Session)
 
     for sender, receiver, message, expected in (
-        (ours, theirs, b"hello", f"b5 {b'bert'.hex()} 0000000000000002 2ded5661f63931d3df32a72a19e1e00968eaec7be5"),
-        (ours, theirs, b"again", f"b5 {b'bert'.hex()} 0000000000000003 b9dc0c7e422c38191f1937dba78350c1a2e9210ac4"),
-        (theirs, ours, b"hello", f"b5 {b'anne'.hex()} 0000000000000002 2f24354ad351e50199f9bfb4fc75d5ed60ffe7109e"),
+        (ours, theirs, b"hello", f"b5 {b'bert'.hex()} 0000000000000000 ae0d70bdb4552cf57a3bc8a7b7280c27a0db0c6209"),
+        (ours, theirs, b"again", f"b5 {b'bert'.hex()} 0000000000000001 223544ca136d00d13735169c61df53f16a6d7370e9"),
+        (theirs, ours, b"hello", f"b5 {b'anne'.hex()} 0000000000000000 205210c8fd29cefefea561df475f6bc4b469e728f9"),
     ):
         assert sender.seal(message) == bytes.fromhex(expected)
         assert receiver.open(bytes.fromhex(expected)) == message
@@ -284,7 +278,7 @@ def test_hello_cookie_join_welcome_and_the_session_they_make(monkeypatch: pytest
 
 def test_a_beacon() -> None:
     beacon = encode_beacon(CLOSED, b"8 bytes.", 7700)
-    expected = f"{b'bristle beacon 1'.hex()} {PREFIX[4:]} {b'8 bytes.'.hex()} 1e14 90467a5f6fbec65ceb717cb569d7b70c"
+    expected = f"{b'bristle beacon 2'.hex()} {PREFIX[4:]} {b'8 bytes.'.hex()} 1e14 90467a5f6fbec65ceb717cb569d7b70c"
     assert beacon == bytes.fromhex(expected)
     assert decode_beacon(beacon, CLOSED) == (b"8 bytes.", 7700)
 
@@ -298,10 +292,10 @@ def test_a_whole_manifest_with_its_signature() -> None:
     )  # fmt: skip
     data = encode_manifest(said, CALLER)
     expected = (
-        f"01 01 00 00 {PREFIX[4:]} aca31af0441d81dbec71e82da0b4b5f5aa91eb99 0000018bcfe56800 00000007 00000002 00000008"
+        f"01 01 00 00 {PREFIX[4:]} 56475aa75463474c0285df5dbf2bcab73da65135 0000018bcfe56800 00000007 00000002 00000008"
         "00000040 00001000 0001 0005 59059895958b8a56277edb046df67166 0001 0001 01"
-        "96b57f479ec3ba560c5f488b8190a22ae400e8fdc57fa2143d8460925b1e8af3"
-        "2eb0089ff7d044f3187be723bd89960c75973e4532407629bb31e32bdd286d01"
+        "fe300e4b65e7d46196bd124ee0b9b97c8206ea6ed779f35c1d02ac46a358da11"
+        "5a3c7c9bccf9d394918c63dadffff913ede647077556b01f598ab2f7eba30f00"
     )
     assert data == bytes.fromhex(expected)
     assert decode_manifest(data, CLOSED) == said

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hmac
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -51,7 +53,22 @@ def test_only_those_with_the_secret_can_prove_that_they_belong() -> None:
     assert not group.proven(proof, b"welcome", b"challenge")
     assert not group.proven(proof, b"join", b"another challenge")
     assert not group.proven(guess.prove(b"join", b"challenge"), b"join", b"challenge")
-    assert group.mix(b"shared") != guess.mix(b"shared")
+
+
+def test_keys_depend_on_the_secret_the_agreement_the_transcript_and_their_label() -> None:
+    group = Group(application="a", backbone="b", classes=("a",), features=8, secret=b"sixteen bytes or more")
+    guess = replace(group, secret=b"sixteen bytes or less")
+    key = group.derive(b"shared", transcript=b"said", label=b"one")
+    others = [
+        guess.derive(b"shared", transcript=b"said", label=b"one"),
+        group.derive(b"another", transcript=b"said", label=b"one"),
+        group.derive(b"shared", transcript=b"unsaid", label=b"one"),
+        group.derive(b"shared", transcript=b"said", label=b"other"),
+    ]
+    assert len({key, *others}) == 5
+    # RFC 5869 by hand: extract, then one block of expand.
+    extracted = hmac.digest(sha256(b"said").digest(), b"shared" + group._proof_key, "sha256")
+    assert key == hmac.digest(extracted, b"one\x01", "sha256")
 
 
 def test_the_secret_is_never_shown() -> None:

@@ -15,11 +15,13 @@ from bristle.wire.handshake import (
     CookieJar,
     Hello,
     Join,
+    OtherVersion,
     Welcome,
     answer_join,
     check_join,
     decode,
     encode_cookie,
+    encode_other_version,
     is_handshake,
     prefix_of,
 )
@@ -157,17 +159,44 @@ def test_a_full_peer_says_so() -> None:
     assert welcome.full
 
 
-@pytest.mark.parametrize("version", [0, 2, 255])
-def test_other_versions_are_refused(version: int) -> None:
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
+def test_other_versions_are_told_apart(version: int) -> None:
     caller = call()
-    for datagram in (caller.hello(), caller.join(bytes(16), alone=False)):
-        changed = bytearray(datagram)
-        changed[PREFIX_BYTES + 1] = version
-        assert decode(bytes(changed), GROUP) is Refusal.VERSION
+    changed = bytearray(caller.hello())
+    changed[PREFIX_BYTES + 1] = version
+    heard = decode(bytes(changed) + b"whatever that version has more", GROUP)
+    assert heard == OtherVersion(version, caller.nonce, asks=True)
+    assert heard == decode(bytes(changed), GROUP)
+    assert decode(bytes(changed[:-1]), GROUP) is Refusal.VERSION, "an answer would be longer than what asked for it"
+    joined = bytearray(caller.join(bytes(16), alone=False))
+    joined[PREFIX_BYTES + 1] = version
+    assert decode(bytes(joined), GROUP) is Refusal.VERSION
+
+
+def test_an_answer_to_another_version_is_for_the_one_that_called() -> None:
+    caller = call()
+    answer = encode_other_version(GROUP, OtherVersion(3, caller.nonce, asks=True))
+    assert len(answer) <= len(caller.hello())
+    assert decode(answer, GROUP) is Refusal.MALFORMED, "it is of our own version"
+    theirs = bytearray(answer)
+    theirs[PREFIX_BYTES + 1] = 3
+    assert decode(bytes(theirs), GROUP) == OtherVersion(3, caller.nonce, asks=False)
+    assert decode(bytes(theirs) + b"x", GROUP) is Refusal.VERSION
+
+
+def test_version_1_is_answered_with_a_message_that_it_counts() -> None:
+    hello = bytes.fromhex("0002") + GROUP.id + bytes([1, 1]) + bytes(range(16)) + bytes(24)
+    heard = decode(hello, GROUP)
+    assert heard == OtherVersion(1, bytes(range(16)), asks=True)
+    # As long as its own hello, and with a version that it does not know: "unknown version".
+    answer = encode_other_version(GROUP, heard)
+    assert answer == bytes.fromhex("0002") + GROUP.id + bytes([1, 2]) + bytes(range(16)) + bytes(24)
+    assert decode(hello[:-1], GROUP) is Refusal.VERSION
+    assert decode(answer, GROUP) is Refusal.VERSION, "and it is never answered"
 
 
 @given(st.binary(max_size=400), st.booleans())
 def test_any_bytes_are_a_message_or_a_reason(data: bytes, prefixed: bool) -> None:
     message = decode(prefix_of(GROUP) + data if prefixed else data, GROUP)
-    assert isinstance(message, Refusal | Hello | Cookie | Join | Welcome)
-    assert not is_handshake(b"\x00\x02")
+    assert isinstance(message, Refusal | Hello | Cookie | Join | Welcome | OtherVersion)
+    assert not is_handshake(b"br")

@@ -28,13 +28,29 @@ def test_a_key_that_others_can_read_is_refused_with_the_remedy(tmp_path: Path) -
         Identity.load_or_create(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"LibNaCLSK:", b"LibNaCLSK:" + bytes(63), b"x" * 74, bytes(5000)])
+@pytest.mark.parametrize(
+    "content", [b"", b"bristle identity 2\n", b"bristle identity 2\n" + b"0" * 63 + b"\n", b"x" * 84, bytes(5000)]
+)
 def test_a_file_without_a_key_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     path.chmod(0o600)
     with pytest.raises(ValueError, match=str(path)):
         Identity.load_or_create(path)
+
+
+def test_an_identity_of_an_older_release_is_named_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"LibNaCLSK:" + bytes(64))
+    path.chmod(0o600)
+    with pytest.raises(ValueError, match=r"identity of an older release.*; start this peer in a new folder") as refused:
+        Identity.load_or_create(path)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_secret_of_another_length_is_none() -> None:
+    with pytest.raises(ValueError, match="32 bytes, not 31"):
+        Identity(bytes(31))
 
 
 def test_processes_that_start_together_get_the_same_key(tmp_path: Path) -> None:
@@ -62,8 +78,8 @@ def test_signatures() -> None:
     assert not other.verify(signature, b"message")
     assert not verify(one.key, signature[:-1], b"message")
     assert not verify(one.key[:-1], signature, b"message")
-    assert not verify(bytes(64), signature, b"message")
-    assert not verify(b"\xff" * 64, signature, b"message")
+    assert not verify(bytes(32), signature, b"message")
+    assert not verify(b"\xff" * 32, signature, b"message")
 
 
 def test_the_secret_is_never_shown() -> None:

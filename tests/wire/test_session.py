@@ -12,8 +12,9 @@ from bristle.wire.sizes import SEAL
 
 
 def sessions(secret: bytes = bytes(32)) -> tuple[Session, Session]:
-    one = Session(secret, initiator=True, local=b"aaaa", remote=b"bbbb")
-    return one, Session(secret, initiator=False, local=b"bbbb", remote=b"aaaa")
+    back = secret[::-1] if secret[0] else b"back" * 8
+    one = Session(secret, back, initiator=True, local=b"aaaa", remote=b"bbbb")
+    return one, Session(back, secret, initiator=False, local=b"bbbb", remote=b"aaaa")
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
@@ -33,10 +34,7 @@ def test_nothing_opens_that_was_changed(place: int, bit: int) -> None:
     datagram = bytearray(one.seal(b"a message of some length"))
     place %= len(datagram)
     datagram[place] ^= 1 << bit
-    # Kind and session only say where a datagram belongs.
-    expected = b"a message of some length" if place < 5 else None
-    opened = other.open(bytes(datagram))
-    assert opened == expected if expected else isinstance(opened, Refusal)
+    assert isinstance(other.open(bytes(datagram)), Refusal)
 
 
 def test_nobody_else_opens_it_nor_does_the_sender() -> None:

@@ -17,7 +17,7 @@ from bristle.wire.refusal import Refusal
 INTERVAL = 5.0
 """Seconds between beacons."""
 
-_MAGIC = b"bristle beacon 1"
+_MAGIC = b"bristle beacon 2"
 _PURPOSE = b"bristle beacon\x00"
 _NONCE_BYTES = 8
 _BEACON = struct.Struct(f">16s{GROUP_ID_BYTES}s{_NONCE_BYTES}sH{PROOF_BYTES}s")
@@ -36,7 +36,7 @@ def decode_beacon(data: bytes, group: Group) -> tuple[bytes, int] | Refusal:
         return Refusal.MALFORMED
     magic, group_id, nonce, port, proof = _BEACON.unpack(data)
     if magic != _MAGIC:
-        return Refusal.MALFORMED
+        return Refusal.VERSION if magic[:-1] == _MAGIC[:-1] else Refusal.MALFORMED
     if group_id != group.id:
         return Refusal.WRONG_GROUP
     if not port or not group.proven(proof, _PURPOSE, nonce + port.to_bytes(2, "big")):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable
 
 from bristle.p2p.contacts import Contacts, NeighbourSlots
 from bristle.p2p.flood_filter import AllowedTraffic
-from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget
+from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget, TokenBucket
 from bristle.p2p.meetings import LOWEST_PORT, Meetings
 from bristle.p2p.neighbour import Counters, Guest, Link, PendingHandshake
-from bristle.p2p.route import Route, Via, may_tell, place_of
+from bristle.p2p.route import Route, Via, may_tell, next_hop, place_of
 from bristle.p2p.transfer import Path
 from bristle.wire import handshake
 from bristle.wire.group import Group
-from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, Welcome
+from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, OtherVersion, Welcome
 from bristle.wire.identity import Identity, key_id_of
 from bristle.wire.messages import (
     MOST_PEERS,
@@ -30,6 +31,8 @@ from bristle.wire.messages import (
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SESSION_ID_BYTES, Session
 
+LOG = logging.getLogger("bristle.p2p")
+
 ANSWER_WITHIN = 2.5
 """Timeout of a handshake in seconds."""
 
@@ -43,6 +46,12 @@ _AGAIN = 0.5
 
 _SETTLED = 5.0
 """Seconds for which a new direct session is not replaced by a forwarded one that was begun at the same time."""
+
+_WARNINGS, _MOST_WARNINGS = 1 / 60, 8.0
+"""Warnings about peers of other versions, per second and at once: anybody can cause them, from any address."""
+
+_WARNED = 256
+"""Addresses remembered that were warned about, each once."""
 
 
 class Membership:
@@ -100,6 +109,8 @@ class Membership:
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
         self.pending: dict[bytes, PendingHandshake] = {}
         self._cookies = CookieJar(entropy(32))
+        self._warnings = TokenBucket(_WARNINGS, _MOST_WARNINGS)
+        self._warned: OrderedDict[tuple[Route, int], None] = OrderedDict()
 
     def allowed(self) -> AllowedTraffic:
         """Return what the flood filter accepts: open sessions, and handshakes of known and called hosts."""
@@ -155,19 +166,47 @@ class Membership:
                 call = self.pending.get(message.nonce)
                 if call is None or call.address != address:
                     self._counters.refuse(Refusal.UNKNOWN_SESSION)
-                elif self._is_settled(call.key_id, call.address, now):
-                    del self.pending[message.nonce]
                 else:
-                    join = call.caller.join(message.cookie, alone=not self.links)
-                    if call.yields and not call.joined:
-                        call.said, call.joined, call.again = join, now, now + _AGAIN
-                    else:
-                        call.joined = now
-                        self._say(call, join, now)
+                    self._join(call, message, now)
             case Join():
                 self._on_join(message, address, now)
             case Welcome():
                 self._on_welcome(message, address, now)
+            case OtherVersion():
+                self._on_other_version(message, address, now)
+
+    def _on_other_version(self, message: OtherVersion, address: Route, now: float) -> None:
+        """Note that a peer speaks another version; if it called, answer that this one does, too."""
+        if message.asks:
+            self._send(address, handshake.encode_other_version(self._group, message))
+        else:
+            call = self.pending.get(message.nonce)
+            if call is None or call.address != address:
+                self._counters.refuse(Refusal.UNKNOWN_SESSION)
+                return
+            del self.pending[message.nonce]
+        self._counters.refuse(Refusal.VERSION)
+        if (address, message.version) in self._warned or not self._warnings.take(1, now):
+            return
+        self._warned[address, message.version] = None
+        if len(self._warned) > _WARNED:
+            self._warned.popitem(last=False)
+        LOG.warning(
+            "the peer at %s port %d speaks version %d of the wire format, this one version %d; "
+            "install the same release of Bristle on both",
+            *next_hop(address),
+            message.version,
+            handshake.VERSION,
+        )
+
+    def _join(self, call: PendingHandshake, answer: Cookie, now: float) -> None:
+        """Join, at once or after the other one had its chance."""
+        join = call.caller.join(answer.cookie, alone=not self.links)
+        if call.yields and not call.joined:
+            call.said, call.again = join, now + _AGAIN
+        else:
+            self._say(call, join, now)
+        call.joined = now
 
     def _is_settled(self, key_id: bytes, address: Route, now: float) -> bool:
         """Return whether a peer has just been reached in a way that is as good as this one, or better."""

@@ -19,7 +19,7 @@ from bristle.p2p.outbox import HeadOutbox
 from bristle.p2p.route import Route, Via
 from bristle.wire import messages
 from bristle.wire.group import Group
-from bristle.wire.handshake import is_handshake, prefix_of
+from bristle.wire.handshake import PREFIX_BYTES, is_handshake, prefix_1_of, prefix_of
 from bristle.wire.identity import Identity
 from bristle.wire.messages import (
     Acknowledgement,
@@ -87,7 +87,7 @@ class Node:
         self._group = group
         self._limits = limits
         self._shared = SharedBudget(limits)
-        self._prefix = prefix_of(group)
+        self._prefixes = prefix_of(group), prefix_1_of(group)
         self._housekept = -math.inf
         self.inbox = HeadInbox(
             group=group, limits=limits, counters=self.counters, shared=self._shared, send=self.send_message
@@ -198,7 +198,7 @@ class Node:
         """Process a datagram that came by a route."""
         if datagram[:1] == _SEALED:
             self._receive_sealed(route, datagram, now)
-        elif datagram.startswith(self._prefix) and len(datagram) > len(self._prefix):
+        elif datagram.startswith(self._prefixes) and len(datagram) > PREFIX_BYTES:
             self.membership.receive(route, datagram, now)
         else:
             self.counters.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)

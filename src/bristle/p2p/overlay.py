@@ -117,7 +117,7 @@ class Overlay:
     @property
     def running(self) -> bool:
         """Whether this peer is started."""
-        return bool(self.udp.is_open())
+        return self.udp.is_open()
 
     async def start(self) -> None:
         """Start listening and looking for peers.

@@ -1,18 +1,19 @@
-"""A UDP socket that is read in batches and filtered under floods, as an IPv8 endpoint."""
+"""A UDP socket that is read in batches and filtered under floods."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import random
 import socket
 from collections.abc import Callable
 
-from ipv8.messaging.interfaces.endpoint import Endpoint, EndpointClosedException
-
 from bristle.p2p.flood_filter import AllowedTraffic, FloodFilter
 from bristle.wire.messages import Address
 from bristle.wire.sizes import LARGEST_DATAGRAM
+
+LOG = logging.getLogger("bristle.p2p")
 
 _BUFFER = 2**21
 _AT_ONCE = 32
@@ -37,8 +38,8 @@ _MEASURED = 0.05
 """Seconds over which rates are measured."""
 
 
-class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
-    """A UDP socket bound to exactly the requested address; IPv8's own endpoint takes another port if it is in use.
+class UDPSocket:
+    """A UDP socket bound to exactly the requested address.
 
     In a flood, waking the process for every datagram costs more than processing it. Beyond a rate, the socket is
     therefore polled every few milliseconds, for a bounded number of datagrams. While many are refused, a flood filter
@@ -65,7 +66,6 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         allowed: Callable[[], AllowedTraffic],
         unread: Callable[[int], None],
     ) -> None:
-        super().__init__()
         self.family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
         self._place = (host, port)
         self._receive, self._allowed_traffic, self._unread = receive, allowed, unread
@@ -78,7 +78,7 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
         self._counted = self._refused = 0
         self._since = 0.0
 
-    async def open(self) -> bool:
+    async def open(self) -> None:
         """Start listening.
 
         Raises
@@ -103,7 +103,6 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             ) from None
         self._socket, self._loop, self._filter = opened, asyncio.get_running_loop(), FloodFilter(opened)
         self._loop.add_reader(opened, self.read)
-        return True
 
     @property
     def crowded(self) -> bool:
@@ -185,13 +184,12 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
 
     def send(self, socket_address: Address, packet: bytes) -> None:
         """Send a datagram; what the operating system refuses is lost, as on any other hop."""
-        self.assert_open()
-        assert self._socket is not None
+        opened = self._opened()
         try:
-            self._socket.sendto(packet, socket_address)
+            opened.sendto(packet, socket_address)
             self.bytes_up += len(packet)
         except OSError as error:
-            self._logger.debug("could not send to %s port %d: %s", *socket_address, error)
+            LOG.debug("could not send to %s port %d: %s", *socket_address, error)
 
     def close(self) -> None:
         """Stop listening."""
@@ -204,22 +202,16 @@ class UDPSocket(Endpoint):  # type: ignore[misc]  # IPv8 has no types.
             self._socket.close()
             self._socket = None
 
-    def assert_open(self) -> None:
-        """Raise EndpointClosedException unless open."""
-        if self._socket is None:
-            raise EndpointClosedException(self)
-
     def is_open(self) -> bool:
         """Return whether the socket is open."""
         return self._socket is not None
 
     def get_address(self) -> Address:
         """Return the bound address."""
-        self.assert_open()
-        assert self._socket is not None
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._opened().getsockname()[:2]
         return host, port
 
-    def reset_byte_counters(self) -> None:
-        """Reset the byte counters to 0."""
-        self.bytes_up = self.bytes_down = 0
+    def _opened(self) -> socket.socket:
+        if self._socket is None:
+            raise RuntimeError("the UDP socket is closed; open it first")
+        return self._socket

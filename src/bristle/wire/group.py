@@ -9,6 +9,9 @@ from functools import lru_cache
 from hashlib import scrypt, sha256
 from typing import Any
 
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from bristle.wire.identity import KEY_ID_BYTES
 
 GROUP_ID_BYTES = 20
@@ -109,9 +112,13 @@ class Group:
         """Return whether a proof is valid, in constant time."""
         return hmac.compare_digest(proof, self.prove(purpose, challenge))
 
-    def mix(self, shared: bytes) -> bytes:
-        """Return 32 bytes for session keys, from a key exchange and the group's secret."""
-        return hmac.digest(self._proof_key, b"bristle session" + shared, "sha256")
+    def derive(self, shared: bytes, *, transcript: bytes, label: bytes) -> bytes:
+        """Return a 32-byte key: HKDF-SHA256 (RFC 5869) of a key exchange and the group's key, bound to a transcript.
+
+        Extract with the SHA-256 of the transcript as the salt; expand with the label as the info, one for each key.
+        """
+        salt = sha256(transcript).digest()
+        return HKDF(algorithm=SHA256(), length=32, salt=salt, info=label).derive(shared + self._proof_key)
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -12,15 +12,15 @@ import struct
 from dataclasses import dataclass
 from hashlib import blake2s, sha256
 
-from ipv8_rust_tunnels import PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from bristle.wire.group import GROUP_ID_BYTES, PROOF_BYTES, Group
-from bristle.wire.identity import CURVE, KEY_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
+from bristle.wire.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SESSION_ID_BYTES, Session
 
-VERSION = 1
-HELLO, COOKIE, JOIN, WELCOME = range(1, 5)
+VERSION = 2
+HELLO, COOKIE, JOIN, WELCOME, OTHER_VERSION = range(1, 6)
 NONCE_BYTES = 16
 COOKIE_BYTES = 16
 EPHEMERAL_BYTES = 32
@@ -30,29 +30,39 @@ ALONE = 1
 FULL = 1
 """Flag of a welcome: no slot is free."""
 
-_IPV8 = b"\x00\x02"
-PREFIX_BYTES = len(_IPV8) + GROUP_ID_BYTES
+_MAGIC = b"br"
+_MAGIC_1 = b"\x00\x02"
+"""What handshakes of version 1 began with."""
+
+PREFIX_BYTES = len(_MAGIC) + GROUP_ID_BYTES
 # A hello is longer than the answer to it, so that nobody makes us shout at somebody else.
 _HELLO = struct.Struct(f">BB{NONCE_BYTES}s24x")
-_COOKIE = struct.Struct(f">B{NONCE_BYTES}s{COOKIE_BYTES}s")
+_COOKIE = struct.Struct(f">BB{NONCE_BYTES}s{COOKIE_BYTES}s")
+_OTHER_VERSION = struct.Struct(f">BB{NONCE_BYTES}s")
 _JOIN = struct.Struct(
     f">BBB{COOKIE_BYTES}s{NONCE_BYTES}s{KEY_BYTES}s{EPHEMERAL_BYTES}s{SESSION_ID_BYTES}s{PROOF_BYTES}s{SIGNATURE_BYTES}s"
 )
 _WELCOME = struct.Struct(
     f">BBB{NONCE_BYTES}s{KEY_BYTES}s{EPHEMERAL_BYTES}s{SESSION_ID_BYTES}s{PROOF_BYTES}s{SIGNATURE_BYTES}s"
 )
-_JOIN_DOMAIN, _WELCOME_DOMAIN = b"bristle join\x00", b"bristle welcome\x00"
+_JOIN_DOMAIN, _WELCOME_DOMAIN = b"bristle 2 join\x00", b"bristle 2 welcome\x00"
+_CALLER_KEY, _CALLED_KEY = b"bristle 2 key of the caller", b"bristle 2 key of the called"
 _COOKIE_LIFE = 30.0
 
 
 def prefix_of(group: Group) -> bytes:
-    """Return the prefix of a group's handshake datagrams: IPv8's, with the group as the community."""
-    return _IPV8 + group.id
+    """Return the prefix of a group's handshake datagrams, which is the same in all versions from 2 on."""
+    return _MAGIC + group.id
+
+
+def prefix_1_of(group: Group) -> bytes:
+    """Return the prefix of a group's handshake datagrams in version 1."""
+    return _MAGIC_1 + group.id
 
 
 def is_handshake(datagram: bytes) -> bool:
     """Return whether a datagram looks like a handshake of some group."""
-    return len(datagram) > PREFIX_BYTES and datagram.startswith(_IPV8)
+    return len(datagram) > PREFIX_BYTES and datagram.startswith(_MAGIC)
 
 
 def is_request(datagram: bytes) -> bool:
@@ -63,7 +73,8 @@ def is_request(datagram: bytes) -> bool:
 def cookie_of(datagram: bytes, group: Group) -> bytes | None:
     """Return the cookie of a join, to be checked before anything else; None if it is no join."""
     at = PREFIX_BYTES + 3  # After kind, version and flags.
-    return datagram[at : at + COOKIE_BYTES] if datagram.startswith(prefix_of(group) + bytes([JOIN])) else None
+    start = prefix_of(group) + bytes([JOIN, VERSION])
+    return datagram[at : at + COOKIE_BYTES] if datagram.startswith(start) else None
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,25 @@ class Welcome:
     datagram: bytes
 
 
+@dataclass(frozen=True)
+class OtherVersion:
+    """The sender speaks another version: a hello of it, or an answer to ours. `asks`: it is a hello."""
+
+    version: int
+    nonce: bytes
+    asks: bool
+
+
+def encode_other_version(group: Group, heard: OtherVersion) -> bytes:
+    """Encode the answer to a hello of another version, which is no longer than any hello.
+
+    For one of version 1 it is a hello of our version in that one's frame: peers of version 1 count it.
+    """
+    if heard.version == 1:
+        return prefix_1_of(group) + _HELLO.pack(HELLO, VERSION, heard.nonce)
+    return prefix_of(group) + _OTHER_VERSION.pack(OTHER_VERSION, VERSION, heard.nonce)
+
+
 def encode_hello(group: Group, nonce: bytes) -> bytes:
     """Encode a hello."""
     return prefix_of(group) + _HELLO.pack(HELLO, VERSION, nonce)
@@ -115,31 +145,52 @@ def encode_hello(group: Group, nonce: bytes) -> bytes:
 
 def encode_cookie(group: Group, nonce: bytes, cookie: bytes) -> bytes:
     """Encode the answer to a hello."""
-    return prefix_of(group) + _COOKIE.pack(COOKIE, nonce, cookie)
+    return prefix_of(group) + _COOKIE.pack(COOKIE, VERSION, nonce, cookie)
 
 
-def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | Refusal:
+def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | OtherVersion | Refusal:
     """Decode a handshake message, without checking signature or proof."""
+    if datagram.startswith(prefix_1_of(group)):
+        return _decode_1(datagram)
     if not is_handshake(datagram):
         return Refusal.MALFORMED
     if not datagram.startswith(prefix_of(group)):
         return Refusal.WRONG_GROUP
     kind, size = datagram[PREFIX_BYTES], len(datagram) - PREFIX_BYTES
+    version = datagram[PREFIX_BYTES + 1] if size > 1 else VERSION
+    if version != VERSION:
+        return _decode_other(datagram, kind, version)
     layout = {HELLO: _HELLO, COOKIE: _COOKIE, JOIN: _JOIN, WELCOME: _WELCOME}.get(kind)
     if layout is None or size != layout.size:
         return Refusal.MALFORMED
-    _, *fields = layout.unpack_from(datagram, PREFIX_BYTES)
+    _, _, *fields = layout.unpack_from(datagram, PREFIX_BYTES)
+    if kind == HELLO:
+        return Hello(*fields)
     if kind == COOKIE:
         return Cookie(*fields)
-    if fields[0] != VERSION:
-        return Refusal.VERSION
-    if kind == HELLO:
-        return Hello(fields[1])
     if kind == JOIN:
-        _, flags, cookie, nonce, key, ephemeral, session_id, proof, _ = fields
+        flags, cookie, nonce, key, ephemeral, session_id, proof, _ = fields
         return Join(bool(flags & ALONE), cookie, nonce, key, ephemeral, session_id, proof, datagram)
-    _, flags, nonce, key, ephemeral, session_id, proof, _ = fields
+    flags, nonce, key, ephemeral, session_id, proof, _ = fields
     return Welcome(bool(flags & FULL), nonce, key, ephemeral, session_id, proof, datagram)
+
+
+def _decode_other(datagram: bytes, kind: int, version: int) -> OtherVersion | Refusal:
+    """Decode what is the same in all versions: a hello up to its nonce, and the answer to one of another version."""
+    nonce = datagram[PREFIX_BYTES + 2 : PREFIX_BYTES + 2 + NONCE_BYTES]
+    if kind == HELLO and len(datagram) >= PREFIX_BYTES + _HELLO.size:
+        return OtherVersion(version, nonce, asks=True)
+    if kind == OTHER_VERSION and len(datagram) == PREFIX_BYTES + _OTHER_VERSION.size:
+        return OtherVersion(version, nonce, asks=False)
+    return Refusal.VERSION
+
+
+def _decode_1(datagram: bytes) -> OtherVersion | Refusal:
+    """Decode a hello of version 1; it had the layout of ours, and another prefix."""
+    if len(datagram) != PREFIX_BYTES + _HELLO.size or datagram[PREFIX_BYTES : PREFIX_BYTES + 2] != bytes([HELLO, 1]):
+        return Refusal.VERSION
+    _, _, nonce = _HELLO.unpack_from(datagram, PREFIX_BYTES)
+    return OtherVersion(1, nonce, asks=True)
 
 
 class CookieJar:
@@ -185,7 +236,7 @@ class Caller:
         self.group = group
         self.nonce = nonce
         self.session_id = session_id
-        self._ephemeral: PrivateKey | None = None
+        self._ephemeral: X25519PrivateKey | None = None
         self._join = b""
 
     def hello(self) -> bytes:
@@ -196,13 +247,12 @@ class Caller:
         """Return the answer to a cookie. The fresh key is made once, and only for somebody who answers."""
         flags = ALONE if alone else 0
         if self._ephemeral is None:
-            self._ephemeral = PrivateKey.generate(CURVE)
-        ephemeral = self._ephemeral.get_crypt_pk()
-        challenge = bytes([flags]) + cookie + self.nonce + self.identity.key + ephemeral + self.session_id
-        proof = self.group.prove(_JOIN_DOMAIN, challenge)
-        signature = self.identity.sign(_JOIN_DOMAIN + self.group.id + challenge + proof)
-        fields = (cookie, self.nonce, self.identity.key, ephemeral, self.session_id, proof, signature)
-        self._join = prefix_of(self.group) + _JOIN.pack(JOIN, VERSION, flags, *fields)
+            self._ephemeral = X25519PrivateKey.generate()
+        ephemeral = self._ephemeral.public_key().public_bytes_raw()
+        head = prefix_of(self.group) + bytes([JOIN, VERSION, flags])
+        unproven = head + cookie + self.nonce + self.identity.key + ephemeral + self.session_id
+        proven = unproven + self.group.prove(_JOIN_DOMAIN, unproven)
+        self._join = proven + self.identity.sign(_JOIN_DOMAIN + proven)
         return self._join
 
     def finish(self, welcome: Welcome) -> Session | Refusal:
@@ -211,17 +261,17 @@ class Caller:
             return Refusal.MALFORMED
         if not self.group.admits(key_id_of(welcome.key)):
             return Refusal.NOT_A_MEMBER
-        content = welcome.datagram[:-SIGNATURE_BYTES]
-        transcript = sha256(self._join).digest() + content[:-PROOF_BYTES]
-        if not self.group.proven(welcome.proof, _WELCOME_DOMAIN, transcript):
+        proven, signature = welcome.datagram[:-SIGNATURE_BYTES], welcome.datagram[-SIGNATURE_BYTES:]
+        heard = sha256(self._join).digest()
+        if not self.group.proven(welcome.proof, _WELCOME_DOMAIN, heard + proven[:-PROOF_BYTES]):
             return Refusal.NOT_A_MEMBER
-        signature = welcome.datagram[-SIGNATURE_BYTES:]
-        if not verify(welcome.key, signature, _WELCOME_DOMAIN + transcript + welcome.proof):
+        if not verify(welcome.key, signature, _WELCOME_DOMAIN + heard + proven):
             return Refusal.BAD_SIGNATURE
-        secret = _agree(self._ephemeral, welcome.ephemeral, self.group, transcript)
-        if secret is None:
+        keys = _agree(self._ephemeral, welcome.ephemeral, self.group, self._join + welcome.datagram)
+        if keys is None:
             return Refusal.MALFORMED
-        return Session(secret, initiator=True, local=self.session_id, remote=welcome.session_id)
+        mine, theirs = keys
+        return Session(mine, theirs, initiator=True, local=self.session_id, remote=welcome.session_id)
 
 
 def check_join(join: Join, group: Group) -> Refusal | None:
@@ -229,34 +279,36 @@ def check_join(join: Join, group: Group) -> Refusal | None:
     key_id = key_id_of(join.key)
     if not group.admits(key_id):
         return Refusal.NOT_A_MEMBER
-    start = PREFIX_BYTES + 2  # Kind and version are no part of it.
-    challenge = join.datagram[start : -PROOF_BYTES - SIGNATURE_BYTES]
-    if not group.proven(join.proof, _JOIN_DOMAIN, challenge):
+    proven, signature = join.datagram[:-SIGNATURE_BYTES], join.datagram[-SIGNATURE_BYTES:]
+    if not group.proven(join.proof, _JOIN_DOMAIN, proven[:-PROOF_BYTES]):
         return Refusal.NOT_A_MEMBER
-    signed = _JOIN_DOMAIN + group.id + challenge + join.proof
-    return None if verify(join.key, join.datagram[-SIGNATURE_BYTES:], signed) else Refusal.BAD_SIGNATURE
+    return None if verify(join.key, signature, _JOIN_DOMAIN + proven) else Refusal.BAD_SIGNATURE
 
 
 def answer_join(
     join: Join, identity: Identity, group: Group, *, session_id: bytes, full: bool
 ) -> tuple[Session, bytes] | Refusal:
     """Return the session with a caller who was checked, and the welcome to send."""
-    mine = PrivateKey.generate(CURVE)
-    head = prefix_of(group) + struct.pack(">BBB", WELCOME, VERSION, FULL if full else 0)
-    unproven = head + join.nonce + identity.key + mine.get_crypt_pk() + session_id
-    transcript = sha256(join.datagram).digest() + unproven
-    secret = _agree(mine, join.ephemeral, group, transcript)
-    if secret is None:
+    ephemeral = X25519PrivateKey.generate()
+    head = prefix_of(group) + bytes([WELCOME, VERSION, FULL if full else 0])
+    unproven = head + join.nonce + identity.key + ephemeral.public_key().public_bytes_raw() + session_id
+    heard = sha256(join.datagram).digest()
+    proven = unproven + group.prove(_WELCOME_DOMAIN, heard + unproven)
+    welcome = proven + identity.sign(_WELCOME_DOMAIN + heard + proven)
+    keys = _agree(ephemeral, join.ephemeral, group, join.datagram + welcome)
+    if keys is None:
         return Refusal.MALFORMED
-    proof = group.prove(_WELCOME_DOMAIN, transcript)
-    signature = identity.sign(_WELCOME_DOMAIN + transcript + proof)
-    session = Session(secret, initiator=False, local=session_id, remote=join.session_id)
-    return session, unproven + proof + signature
+    theirs, mine = keys
+    return Session(mine, theirs, initiator=False, local=session_id, remote=join.session_id), welcome
 
 
-def _agree(mine: PrivateKey, theirs: bytes, group: Group, transcript: bytes) -> bytes | None:
+def _agree(mine: X25519PrivateKey, theirs: bytes, group: Group, transcript: bytes) -> tuple[bytes, bytes] | None:
+    """Return the keys with which the caller and the called seal."""
     try:
-        shared = mine.diffie_hellman(theirs)
+        shared = mine.exchange(X25519PublicKey.from_public_bytes(theirs))
     except ValueError:  # A point that makes every agreement the same.
         return None
-    return group.mix(sha256(transcript).digest() + shared)
+    return (
+        group.derive(shared, transcript=transcript, label=_CALLER_KEY),
+        group.derive(shared, transcript=transcript, label=_CALLED_KEY),
+    )

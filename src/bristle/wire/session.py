@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from ipv8_rust_tunnels import generate_session_keys
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from bristle.wire.refusal import Refusal
 
 SEALED = 0xB5
-"""First byte of a sealed datagram; IPv8's own begin with 0."""
+"""First byte of a sealed datagram."""
 
 SESSION_ID_BYTES = 4
 _HEADER_BYTES = 1 + SESSION_ID_BYTES
 _NONCE_BYTES = 8
 _TAG_BYTES = 16
+_PADDING = bytes(4)
+"""Before the 8-byte counter, to make the 12-byte nonce of ChaCha20-Poly1305 (RFC 8439)."""
+
 _WINDOW = 4096
 """Size of the replay window: datagrams that arrive later than this are refused."""
 
@@ -24,19 +28,19 @@ class Session:
 
     Parameters
     ----------
-    secret : bytes
-        The 32 bytes agreed on in the handshake.
+    outward, inward : bytes
+        The 32-byte keys of what this side seals and opens.
     initiator : bool
-        Whether this side began; each direction has its own key.
+        Whether this side began.
     local, remote : bytes
         Session ids, 4 bytes chosen by each receiver.
     """
 
-    def __init__(self, secret: bytes, *, initiator: bool, local: bytes, remote: bytes) -> None:
-        self._keys = generate_session_keys(secret)
+    def __init__(self, outward: bytes, inward: bytes, *, initiator: bool, local: bytes, remote: bytes) -> None:
+        self._outward, self._inward = ChaCha20Poly1305(outward), ChaCha20Poly1305(inward)
         self.initiator = initiator
-        self._outward, self._inward = (0, 1) if initiator else (1, 0)
-        self._prefix = bytes([SEALED]) + remote
+        self._header = bytes([SEALED]) + remote
+        self._sent = 0
         self.local = local
         self.heard = False
         self._newest = 0
@@ -44,7 +48,9 @@ class Session:
 
     def seal(self, message: bytes) -> bytes:
         """Return the datagram that carries a message: kind 1, session 4, nonce 8, ciphertext, tag 16."""
-        return self._prefix + self._keys.encrypt_str(message, self._outward)
+        number = self._sent.to_bytes(_NONCE_BYTES, "big")
+        self._sent += 1
+        return self._header + number + self._outward.encrypt(_PADDING + number, message, self._header)
 
     def open(self, datagram: bytes) -> bytes | Refusal:
         """Decrypt a datagram; refuse what was not sealed by the other side, or was received before."""
@@ -55,8 +61,12 @@ class Session:
         if ahead <= -_WINDOW or (ahead <= 0 and self._window >> -ahead & 1):
             return Refusal.REPLAY
         try:
-            message = self._keys.decrypt_str(datagram[_HEADER_BYTES:], self._inward)
-        except (RuntimeError, ValueError):
+            message = self._inward.decrypt(
+                _PADDING + datagram[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES],
+                datagram[_HEADER_BYTES + _NONCE_BYTES :],
+                datagram[:_HEADER_BYTES],
+            )
+        except InvalidTag:
             return Refusal.NOT_SEALED
         if ahead > 0:
             # A large jump clears the window instead of shifting far.
