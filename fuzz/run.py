@@ -27,7 +27,10 @@ from mutation import Mutator
 
 FOLDER = Path(__file__).resolve().parent
 CORPUS, CRASHES = FOLDER / "corpus", FOLDER / "crashes"
-TARGETS = ("messages", "manifest", "body", "handshake", "transfer", "datagrams", "http", "toml", "npz", "idx", "images")
+TARGETS = (
+    *("messages", "manifest", "body", "handshake", "transfer", "datagrams", "forwarding"),
+    *("http", "toml", "npz", "idx", "images"),
+)
 DECODERS = TARGETS[:6]
 FIGURES = "## Figures"
 PROGRESS_EVERY = 10.0
