@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
-from bristle.p2p.route import next_hop
+from bristle.p2p.route import Via
 from bristle.p2p.transfer import Incoming
 from bristle.wire.encoding import Head, decode_head
 from bristle.wire.group import Group
@@ -43,8 +43,8 @@ class ReceivedHead:
         Classes that the sender says it trains and tests itself.
     sequence : int
         As the sender states it.
-    address : (str, int)
-        The sender's address, or that of the neighbour that forwarded it.
+    address : (str, int), optional
+        The sender's address; None where a neighbour forwarded it.
     bytes : int
         Size of all its datagrams that arrived.
     """
@@ -54,7 +54,7 @@ class ReceivedHead:
     head: Head
     claims: NDArray[np.bool_] | None = None
     sequence: int = 0
-    address: Address = ("", 0)
+    address: Address | None = None
     bytes: int = 0
 
 
@@ -195,7 +195,7 @@ class HeadInbox:
             head=head,
             claims=manifest.claims(),
             sequence=manifest.sequence,
-            address=next_hop(link.address),
+            address=None if isinstance(link.address, Via) else link.address,
             bytes=incoming.bytes,
         )
 

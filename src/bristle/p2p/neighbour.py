@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from bristle.p2p.limits import NeighbourBudget
-from bristle.p2p.route import Reached, Route, Via, next_hop, reached
+from bristle.p2p.route import Reached, Route, Via, reached
 from bristle.p2p.transfer import Incoming, Outgoing, Path
 from bristle.wire.handshake import Caller
 from bristle.wire.messages import Address
@@ -73,8 +73,8 @@ class Neighbour:
     ----------
     key_id : bytes
         Its key id.
-    address : (str, int)
-        Its address; where it is forwarded, that of the forwarder.
+    address : (str, int), optional
+        Its address; None where another neighbour forwards.
     last_heard : float
         Seconds since its last message.
     delay : float, optional
@@ -88,7 +88,7 @@ class Neighbour:
     """
 
     key_id: bytes
-    address: Address
+    address: Address | None
     last_heard: float
     delay: float | None
     heads_in: int
@@ -141,7 +141,7 @@ class Link:
         """Return the public view of this neighbour."""
         return Neighbour(
             key_id=self.key_id,
-            address=next_hop(self.address),
+            address=None if isinstance(self.address, Via) else self.address,
             last_heard=max(0.0, now - self.last_heard),
             delay=self.path.delay,
             heads_in=self.heads_in,
