@@ -69,9 +69,9 @@ class _Liar:
 
     def send(self, body: bytes, **changes: Any) -> None:
         """Sign and send a body in the place of a head's."""
-        sender, sequence = self.overlay.identity.key_id, self.node.outbox.next_sequence
+        author, sequence = self.overlay.identity.key, self.node.outbox.next_sequence
         self.node.outbox.next_sequence += 1
-        manifest = manifest_of(body, GROUP, sender, sequence, **changes)
+        manifest = manifest_of(body, GROUP, author, sequence, **changes)
         self.say(wire.SignedManifest(1, PIECE, encode_manifest(manifest, self.overlay.identity)))
         for index in range(-(-len(body) // PIECE)):
             self.say(wire.Piece(manifest.sequence, 1, index, body[PIECE * index : PIECE * (index + 1)]))
@@ -130,7 +130,7 @@ def _attack(case: str, liar: _Liar, third: Identity, flag: Path) -> Callable[[],
             transmit(to, datagram)
 
     async def forged() -> None:
-        liar.send(_planes(cases.honest_heads()[1]), sender=third.key_id)
+        liar.send(_planes(cases.honest_heads()[1]), author=third.key)
 
     return {"pickle bomb": pickled, "replay": replayed, "forged sender": forged}.get(case, numbers)
 

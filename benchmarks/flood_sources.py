@@ -84,7 +84,7 @@ class Source:
         """Return a message with a well-signed manifest of a head that never follows."""
         self.sequence += 1
         body = bytes(4 * self.group.shape[0] * self.group.shape[1])
-        manifest = manifest_of(body, self.group, self.identity.key_id, self.sequence)
+        manifest = manifest_of(body, self.group, self.identity.key, self.sequence)
         return messages.encode(messages.SignedManifest(1, 8000, encode_manifest(manifest, self.identity)))
 
 

@@ -28,10 +28,21 @@ from mutation import Mutator
 FOLDER = Path(__file__).resolve().parent
 CORPUS, CRASHES = FOLDER / "corpus", FOLDER / "crashes"
 TARGETS = (
-    *("messages", "manifest", "body", "handshake", "transfer", "datagrams", "forwarding"),
-    *("http", "toml", "npz", "idx", "images"),
+    "messages",
+    "manifest",
+    "body",
+    "statement",
+    "handshake",
+    "transfer",
+    "datagrams",
+    "forwarding",
+    "http",
+    "toml",
+    "npz",
+    "idx",
+    "images",
 )
-DECODERS = TARGETS[:6]
+DECODERS = TARGETS[:7]
 FIGURES = "## Figures"
 PROGRESS_EVERY = 10.0
 """Seconds between lines that say how far a run is."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from bristle.p2p.limits import Limits
 from bristle.p2p.node import Node
+from bristle.rules.evidence.statement import unfit
 from bristle.wire import messages
 from bristle.wire.handshake import Caller, CookieJar, prefix_of
 from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest
@@ -71,7 +72,10 @@ def check(data: bytes) -> str:
         raise BrokenPromiseError(f"{node.inbox.memory} bytes or {len(node.membership.links)} neighbours are left")
     if len(node.membership.contacts) > LIMITS.contacts + LIMITS.neighbours:
         raise BrokenPromiseError(f"{len(node.membership.contacts)} addresses are kept")
-    return "taken" if heads else next(iter(node.counters.refused), "nothing refused")
+    statements = node.take_statements()
+    if any(unfit(each.statement, *GROUP.shape) for each in statements):
+        raise BrokenPromiseError("a statement that no rule takes was handed on")
+    return "taken" if heads or statements else next(iter(node.counters.refused), "nothing refused")
 
 
 def _happen(reader: Reader, node: Node, theirs: Session, now: float) -> float:
@@ -107,11 +111,12 @@ def _join(node: Node, choice: int, now: float) -> None:
 
 
 def _part(reader: Reader) -> bytes:
-    """Return a manifest or a piece of a head that the neighbour signed."""
+    """Return a manifest or a piece of a head or statement that the neighbour signed."""
     head, index = HEADS[reader.byte() % len(HEADS)], reader.byte()
     if index == 0:
-        return messages.encode(SignedManifest(1, 1188, head.manifest))
-    return messages.encode(Piece(head.sequence, index, index - 1, head.body[1188 * (index - 1) : 1188 * index] or b"x"))
+        return messages.encode(SignedManifest(1, 1188, head.manifest, head.kind))
+    piece = head.body[1188 * (index - 1) : 1188 * index] or b"x"
+    return messages.encode(Piece(head.sequence, index, index - 1, piece, head.kind))
 
 
 def _sealed(message: messages.Message) -> bytes:
@@ -125,6 +130,7 @@ def seeds() -> dict[str, bytes]:
     others = tuple((bytes([at]) * 20, ("127.0.0.1", 50 + at)) for at in range(20))
     return {
         "head": whole,
+        "statement": b"".join(bytes([HEAD_PART, 9, unit]) for unit in range(6)) + whole,
         "head-late": bytes([HEAD_PART, 1, 2, HEAD_PART, 1, 0, TIME, 255, HEAD_PART, 1, 1]),
         "peers": _sealed(Peers(5, others)) + bytes([TIME, 30]),
         "acknowledged": bytes([SHARE]) + _sealed(Acknowledgement(1, 1, 1, 0b1110)) + bytes([TIME, 5]),

@@ -1,4 +1,4 @@
-"""What a head's sender signs: `decode_manifest`."""
+"""What the author of a head or a statement signs: `decode_manifest`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def check(data: bytes) -> str:
         raise BrokenPromiseError(f"{manifest} has another sequence than {sequence}, or claims {claims}")
     if encode_manifest(manifest, LIAR)[:-SIGNATURE_BYTES] != data[:-SIGNATURE_BYTES]:
         raise BrokenPromiseError(f"{manifest} can be written in two ways")
-    if manifest.sequence % VERIFY_EVERY or is_signed(data, manifest, LIAR.key):
+    if manifest.sequence % VERIFY_EVERY or is_signed(data, manifest):
         return "taken"
     return Refusal.BAD_SIGNATURE.value
 
 
 def seeds() -> dict[str, bytes]:
-    """Return manifests of every encoding, with and without claims."""
-    return {f"head-{number}": each.manifest for number, each in enumerate(signed_by(LIAR))}
+    """Return manifests of heads and statements of every encoding, with and without claims."""
+    return {f"{each.kind.name.lower()}-{number}": each.manifest for number, each in enumerate(signed_by(LIAR))}
 
 
 TARGET = Target(name="manifest", check=check, seeds=seeds, largest=LARGEST_MANIFEST + 50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bristle.wire import messages
+from bristle.wire.kinds import Kind
 from bristle.wire.messages import (
     Acknowledgement,
     Call,
@@ -37,6 +38,9 @@ def seeds() -> dict[str, bytes]:
         "piece": Piece(1 << 40, 3, 7, b"some of a body"),
         "manifest": SignedManifest(1, 1188, bytes(range(200))),
         "acknowledgement": Acknowledgement(1 << 40, 17, 4, 0b1011),
+        "piece-of-a-statement": Piece(1 << 40, 3, 7, b"some of a body", Kind.STATEMENT),
+        "manifest-of-a-statement": SignedManifest(1, 1188, bytes(range(200)), Kind.STATEMENT),
+        "acknowledgement-of-a-statement": Acknowledgement(1 << 40, 17, 4, 0b1011, Kind.STATEMENT),
         "stop": Acknowledgement(1 << 40, 1, messages.STOP),
         "peers": Peers(9, ((bytes(20), ("192.0.2.1", 7700)), (b"\xff" * 20, six))),
         "alone": Peers(0),

@@ -1,4 +1,4 @@
-"""Heads that come in: manifests and pieces of several heads of two senders, in any order, cut and changed: `HeadInbox`.
+"""Heads and statements that come in: manifests and pieces of several of two senders, in any order, cut and changed.
 
 An input is a list of things that happen, each a byte that says which and some that say how.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from bristle.p2p.inbox import HeadInbox
+from bristle.p2p.inbox import BodyInbox
 from bristle.p2p.limits import Limits, NeighbourBudget, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
+from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
 from bristle.wire.encoding import decode_head
+from bristle.wire.kinds import Kind
 from bristle.wire.manifest import decode_manifest
 from bristle.wire.messages import Piece, SignedManifest
 from bristle.wire.refusal import Refusal
@@ -37,6 +39,8 @@ def _expected() -> dict[tuple[bytes, int], np.ndarray[tuple[int, ...], np.dtype[
     found = {}
     for key_id, heads in HEADS.items():
         for each in heads:
+            if each.kind != Kind.HEAD:
+                continue
             manifest = decode_manifest(each.manifest, GROUP)
             assert not isinstance(manifest, Refusal)
             head = decode_head(
@@ -47,6 +51,9 @@ def _expected() -> dict[tuple[bytes, int], np.ndarray[tuple[int, ...], np.dtype[
     return found
 
 
+STATEMENTS = {(key_id, each.sequence): each for key_id, heads in HEADS.items() for each in heads if each.statement}
+
+
 EXPECTED = _expected()
 
 
@@ -55,7 +62,7 @@ def check(data: bytes) -> str:
     counters = Counters()
     answers: list[bytes] = []
     shared = SharedBudget(LIMITS)
-    inbox = HeadInbox(
+    inbox = BodyInbox(
         group=GROUP, limits=LIMITS, counters=counters, shared=shared, send=lambda link, message: answers.append(message)
     )
     links = [
@@ -78,18 +85,32 @@ def check(data: bytes) -> str:
                 inbox.on_manifest(link, message, 1200, now)
             elif isinstance(message, Piece):
                 inbox.on_piece(link, message, 1200, now)
-        held = sum(each.incoming.size for each in links if each.incoming is not None)
+        held = sum(incoming.size for each in links for incoming in each.incoming.values())
         if held != inbox.memory or held > LIMITS.memory:
             raise BrokenPromiseError(f"heads of {held} bytes are coming in, {inbox.memory} are accounted for")
-        for received in inbox.take():
-            taken += 1
-            expected = EXPECTED.get((received.sender, received.sequence))
-            if expected is None or not np.array_equal(received.head, expected):
-                raise BrokenPromiseError(f"a head of sequence {received.sequence} arrived that nobody signed")
+        taken += _taken(inbox)
     for answer in answers:
         if isinstance(messages.decode(answer), Refusal):
             raise BrokenPromiseError(f"answered {answer.hex()}, which no peer understands")
     return "taken" if taken else next(iter(counters.refused), "incomplete")
+
+
+def _taken(inbox: BodyInbox) -> int:
+    """Return how many heads and statements arrived; each is one that was signed."""
+    heads, statements = inbox.take(), inbox.take_statements()
+    for received in heads:
+        expected = EXPECTED.get((received.sender, received.sequence))
+        if expected is None or not np.array_equal(received.head, expected):
+            raise BrokenPromiseError(f"a head of sequence {received.sequence} arrived that nobody signed")
+    for stated in statements:
+        said = STATEMENTS.get((stated.sender, stated.sequence))
+        if said is None or said.body != stated.body or not _alike(stated.statement, said.statement):
+            raise BrokenPromiseError(f"a statement of sequence {stated.sequence} arrived that nobody signed")
+    return len(heads) + len(statements)
+
+
+def _alike(found: Statement, said: Statement | None) -> bool:
+    return said is not None and all(map(np.array_equal, vars(found).values(), vars(said).values()))
 
 
 def _message(reader: Reader, kind: int, heads: list[Signed]) -> object:
@@ -102,14 +123,14 @@ def _message(reader: Reader, kind: int, heads: list[Signed]) -> object:
         change, content = reader.short(), bytearray(head.manifest)
         if change >> 3 < len(content):
             content[change >> 3] ^= 1 << (change & 7)
-        return SignedManifest(reader.byte(), size, bytes(content))
+        return SignedManifest(reader.byte(), size, bytes(content), head.kind)
     index, cut, forged = reader.byte(), reader.byte(), reader.byte()
     body = head.body[size * index : size * (index + 1)] or b"beyond"
     body = body[: len(body) - cut] or b"x"
     if forged:
         body = bytes([body[0] ^ forged]) + body[1:]
     # Sequences are near each other, so that older and newer heads meet.
-    return Piece(head.sequence, reader.byte(), index, body)
+    return Piece(head.sequence, reader.byte(), index, body, head.kind)
 
 
 def _whole(number: int, *, sender: int = 0, size: int = 1, order: tuple[int, ...] | None = None) -> bytes:
@@ -140,6 +161,11 @@ def seeds() -> dict[str, bytes]:
         "bomb": _whole(5),
         "no-zlib": _whole(6),
         "int8": _whole(7),
+        "statement": _whole(8),
+        "statement-plain": _whole(9, size=0),
+        "statement-expired": _whole(10),
+        "statement-of-nothing": _whole(11),
+        "statement-among-heads": _whole(9, order=(-1, 0, 1)) + _whole(7) + _whole(9, order=(2, 3, 4, 5, 6)),
         "two-senders": _whole(1) + _whole(1, sender=1),
         "mixed": _whole(1, order=(-1, 0, 1, 2)) + _whole(2, sender=1) + _whole(1, order=(3, 4, 5, 6)),
         "newer-first": _whole(3) + _whole(2),

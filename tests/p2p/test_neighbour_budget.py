@@ -17,12 +17,12 @@ def test_a_neighbour_has_its_share_however_greedy_all_others_are() -> None:
         for one in greedy:
             for _ in range(20):
                 others += one.take_manifest(shared, now)
-                one.head_followed()
+                one.body_followed()
             while one.take_bytes(100_000, shared, now):
                 received += 100_000
         if step % 5 == 0:  # Four heads a second.
             assert honest.take_manifest(shared, now)
-            honest.head_followed()
+            honest.body_followed()
             assert honest.take_bytes(30_000, shared, now)
             heads += 1
     assert heads == 40
@@ -36,7 +36,7 @@ def test_alone_a_neighbour_may_send_all_that_one_may() -> None:
     manifests = 0
     for step in range(1000):
         manifests += only.take_manifest(shared, step / 100)
-        only.head_followed()
+        only.body_followed()
     assert manifests >= 10 * LIMITS.manifest_rate
 
 

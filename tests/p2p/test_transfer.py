@@ -16,7 +16,7 @@ from bristle.wire.messages import MOST_UNITS, STOP, Acknowledgement, Piece, Sign
 def manifest_for(body: bytes) -> Manifest:
     return Manifest(
         group=bytes(20),
-        sender=bytes(20),
+        author=bytes(32),
         sequence=5,
         iteration=1,
         encoding="float32",

@@ -100,7 +100,7 @@ class Attacker:
     def manifest(self, body: bytes, **changes: Any) -> tuple[int, bytes]:
         """Return a sequence and a signed manifest for it."""
         self.sequence += 1
-        manifest = manifest_of(body, self.group, self.identity.key_id, self.sequence, **changes)
+        manifest = manifest_of(body, self.group, self.identity.key, self.sequence, **changes)
         return manifest.sequence, encode_manifest(manifest, self.identity)
 
     def share(self, body: bytes, *, altered: bytes | None = None, **changes: Any) -> None:

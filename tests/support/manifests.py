@@ -10,11 +10,11 @@ from bristle.wire.encoding import PLAIN
 from bristle.wire.manifest import Manifest, digests_of
 
 
-def manifest_of(body: bytes, group: Group, sender: bytes, sequence: int, /, **changes: Any) -> Manifest:
+def manifest_of(body: bytes, group: Group, author: bytes, sequence: int, /, **changes: Any) -> Manifest:
     """Return the manifest of a body without compression, right in everything but what `changes` say."""
     right = Manifest(
         group=group.id,
-        sender=sender,
+        author=author,
         sequence=sequence,
         iteration=1,
         encoding="float32",

@@ -18,7 +18,7 @@ from bristle.wire.sizes import (
 
 def test_a_head_is_its_floats_and_what_goes_around_them() -> None:
     pieces = -(-32_000 // 1188)
-    assert head_bytes(10, 800) == 32_000 + 44 * pieces + (140 + 8 * 16 + 36) + 44 * 2
+    assert head_bytes(10, 800) == 32_000 + 44 * pieces + (152 + 8 * 16 + 36) + 44 * 2
     # A body that fills its pieces, and one value more.
     full = piece_bytes() // 4
     assert head_bytes(1, full + 1) == head_bytes(1, full) + 4 + 44

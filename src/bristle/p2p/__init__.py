@@ -1,8 +1,8 @@
-"""The peer-to-peer network: peers that find each other and exchange signed heads."""
+"""The peer-to-peer network: peers that find each other and exchange signed heads and statements."""
 
-from bristle.p2p.inbox import ReceivedHead
+from bristle.p2p.inbox import ReceivedHead, ReceivedStatement
 from bristle.p2p.limits import Limits
 from bristle.p2p.neighbour import Counters, Neighbour
 from bristle.p2p.overlay import Overlay
 
-__all__ = ["Counters", "Limits", "Neighbour", "Overlay", "ReceivedHead"]
+__all__ = ["Counters", "Limits", "Neighbour", "Overlay", "ReceivedHead", "ReceivedStatement"]

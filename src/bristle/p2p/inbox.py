@@ -1,11 +1,13 @@
-"""Receiving heads: every step is checked before anything is spent on it. No sockets, no clock."""
+"""Receiving heads and statements: every step is checked before anything is spent on it. No sockets."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +16,17 @@ from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBu
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.route import Via
 from bristle.p2p.transfer import Incoming
-from bristle.wire.encoding import Head, decode_head
+from bristle.rules.evidence.statement import Statement
+from bristle.wire.encoding import Head, decode_head, decode_statement
 from bristle.wire.group import Group
+from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, decode_manifest, is_signed, sequence_of
 from bristle.wire.messages import MOST_UNITS, STOP, Acknowledgement, Address, Piece, SignedManifest, encode
 from bristle.wire.refusal import Refusal
 
 REMEMBERED_SENDERS = 4096
 WAITING = 2
-"""Heads waiting for the learner, one per sender, at most: a multiple of the number of slots."""
+"""Bodies of a kind that wait for the learner, one per sender, at most: a multiple of the number of slots."""
 
 _SLOWNESS = 4.0
 
@@ -58,8 +62,38 @@ class ReceivedHead:
     bytes: int = 0
 
 
-class HeadInbox:
-    """Collects the newest head of every neighbour.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReceivedStatement:
+    """A statement that arrived complete, correctly signed, in time, and possible.
+
+    Parameters
+    ----------
+    sender : bytes
+        Key id of the author.
+    statement : Statement
+        What it says.
+    sequence, expires : int
+        As the author states them.
+    signed, body : bytes
+        Manifest and body as they came, with which anybody can check the signature.
+    address : (str, int), optional
+        Address of the neighbour that sent it.
+    bytes : int
+        Size of all its datagrams that arrived.
+    """
+
+    sender: bytes
+    statement: Statement
+    sequence: int
+    expires: int
+    signed: bytes
+    body: bytes
+    address: Address | None
+    bytes: int
+
+
+class BodyInbox:
+    """Collects the newest head and the newest statement of every neighbour.
 
     Parameters
     ----------
@@ -67,6 +101,8 @@ class HeadInbox:
         The group, the limits, counters to update, and the budget that all neighbours share.
     send : callable
         Seals a message and sends it to a neighbour.
+    clock : callable
+        Returns the seconds since 1970, which expiry is measured by.
     """
 
     def __init__(
@@ -77,24 +113,30 @@ class HeadInbox:
         counters: Counters,
         shared: SharedBudget,
         send: Callable[[Link, bytes], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._clock = clock
         self._group, self._limits, self._counters, self._shared, self._send = group, limits, counters, shared, send
         self.memory = 0
-        self._seen: OrderedDict[bytes, int] = OrderedDict()
-        self._inbox: dict[bytes, ReceivedHead] = {}
+        self._seen: OrderedDict[bytes, dict[Kind, int]] = OrderedDict()
+        self._heads: dict[bytes, ReceivedHead] = {}
+        self._statements: dict[bytes, ReceivedStatement] = {}
 
     def seen(self, key_id: bytes) -> int:
-        """Return the newest sequence number received from a sender, or 0."""
-        return self._seen.get(key_id, 0)
+        """Return the newest sequence number received from a sender, of any kind, or 0."""
+        return max(self._seen.get(key_id, {}).values(), default=0)
+
+    def _seen_of(self, key_id: bytes, kind: Kind) -> int:
+        return self._seen.get(key_id, {}).get(kind, 0)
 
     def on_manifest(self, link: Link, message: SignedManifest, size: int, now: float) -> float:
         """Process a manifest, cheap checks before the signature; return its worth."""
-        incoming = link.incoming
+        incoming = link.incoming.get(message.kind)
         sequence = sequence_of(message.signed)
         if incoming is not None and incoming.manifest is not None and sequence == incoming.sequence:
             # A duplicate: the acknowledgement got lost.
             incoming.begin(incoming.manifest, message.piece_size, message.order, now)
-            self._acknowledge(link, now)
+            self._acknowledge(link, incoming, now)
             return NOTHING
         if not link.budget.may_announce(now):
             self._counters.refuse(Refusal.OVER_BUDGET)
@@ -102,94 +144,109 @@ class HeadInbox:
         manifest = decode_manifest(message.signed, self._group)
         refusal = manifest if isinstance(manifest, Refusal) else self._refusal(link, manifest, message, now)
         if refusal is not None:
-            if sequence != self.seen(link.key_id):  # Else it is one we have, once more.
+            if sequence != self._seen_of(link.key_id, message.kind):  # Else it is one we have, once more.
                 self._counters.refuse(refusal)
             if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
-                self._send(link, encode(Acknowledgement(sequence, message.order, STOP)))
+                self._send(link, encode(Acknowledgement(sequence, message.order, STOP, kind=message.kind)))
             return NOTHING
         assert isinstance(manifest, Manifest)
         worth = PROMISED
         if incoming is None or incoming.sequence != sequence:
             if incoming is not None and not incoming.pieces:
                 worth = NOTHING  # Not one piece followed the last manifest.
-            self.forget(link)
-            incoming = link.incoming = Incoming(sequence, now)
+            incoming = self._begin(link, sequence, message.kind, now)
         incoming.size = manifest.body
         incoming.bytes += size
         self.memory += manifest.body
+        incoming.signed = message.signed
         incoming.begin(manifest, message.piece_size, message.order, now)
-        self._progress(link, now)
+        self._progress(link, incoming, now)
         return worth
 
+    def _begin(self, link: Link, sequence: int, kind: Kind, now: float) -> Incoming:
+        """Expect a body in the place of an older one of its kind."""
+        self._discard(link, kind)
+        incoming = link.incoming[kind] = Incoming(sequence, now, kind)
+        return incoming
+
     def _refusal(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
-        newest = self.seen(link.key_id)
-        if link.incoming is not None and link.incoming.manifest is not None:
-            newest = max(newest, link.incoming.sequence)
+        newest, incoming = self._seen_of(link.key_id, message.kind), link.incoming.get(message.kind)
+        if incoming is not None and incoming.manifest is not None:
+            newest = max(newest, incoming.sequence)
+        if manifest.kind != message.kind:
+            return Refusal.MALFORMED
         if manifest.sender != link.key_id:
             return Refusal.FORGED_SENDER
         if manifest.sequence <= newest:
             return Refusal.REPLAY
+        if 0 < manifest.expires <= self._clock():
+            return Refusal.EXPIRED
         if manifest.body > message.piece_size * (MOST_UNITS - 1):
             return Refusal.MALFORMED
-        freed = link.incoming.size if link.incoming is not None else 0
+        freed = incoming.size if incoming is not None else 0
         if self.memory - freed + manifest.body > self._limits.memory:
             return Refusal.NO_MEMORY
         if not link.budget.take_manifest(self._shared, now):
             return Refusal.OVER_BUDGET
-        return None if is_signed(message.signed, manifest, link.key) else Refusal.BAD_SIGNATURE
+        return None if is_signed(message.signed, manifest) else Refusal.BAD_SIGNATURE
 
     def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> float:
-        """Process a piece of a head, also one that overtook its manifest; return its worth."""
-        incoming = link.incoming
-        if piece.sequence <= self.seen(link.key_id) or (incoming is not None and piece.sequence < incoming.sequence):
-            self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP)))
+        """Process a piece of a body, also one that overtook its manifest; return its worth."""
+        incoming = link.incoming.get(piece.kind)
+        if piece.sequence <= self._seen_of(link.key_id, piece.kind) or (
+            incoming is not None and piece.sequence < incoming.sequence
+        ):
+            self._send(link, encode(Acknowledgement(piece.sequence, piece.order, STOP, kind=piece.kind)))
             return LATE
         if incoming is None or piece.sequence > incoming.sequence:
-            self.forget(link)
-            incoming = link.incoming = Incoming(piece.sequence, now)
+            incoming = self._begin(link, piece.sequence, piece.kind, now)
         incoming.bytes += size
         pieces = incoming.pieces
         if not incoming.add(piece, now):
             self._counters.refuse(Refusal.MALFORMED)
             return NOTHING
         worth = WANTED if incoming.manifest is not None and incoming.pieces > pieces else LATE
-        self._progress(link, now)
+        self._progress(link, incoming, now)
         return worth
 
-    def _progress(self, link: Link, now: float) -> None:
-        incoming = link.incoming
-        self._acknowledge(link, now)
-        if incoming is not None and incoming.complete:
+    def _progress(self, link: Link, incoming: Incoming, now: float) -> None:
+        self._acknowledge(link, incoming, now)
+        if incoming.complete:
             self._finish(link, incoming)
 
-    def _acknowledge(self, link: Link, now: float) -> None:
-        if link.incoming is not None and (news := link.incoming.acknowledgement(now)) is not None:
+    def _acknowledge(self, link: Link, incoming: Incoming, now: float) -> None:
+        if (news := incoming.acknowledgement(now)) is not None:
             self._send(link, encode(news))
 
     def _finish(self, link: Link, incoming: Incoming) -> None:
         manifest, body = incoming.manifest, incoming.body()
         assert manifest is not None
-        self.forget(link)
-        self._seen[link.key_id] = manifest.sequence
+        self._discard(link, incoming.kind)
+        self._seen.setdefault(link.key_id, {})[incoming.kind] = manifest.sequence
         self._seen.move_to_end(link.key_id)
         if len(self._seen) > REMEMBERED_SENDERS:
             self._seen.popitem(last=False)
         if not manifest.matches(body):
             self._counters.refuse(Refusal.BAD_DIGEST)
             return
+        refusal = (
+            self._finish_head(link, incoming, manifest, body)
+            if manifest.kind == Kind.HEAD
+            else self._finish_statement(link, incoming, manifest, body)
+        )
+        if refusal is None:
+            link.budget.body_followed()
+        else:
+            self._counters.refuse(refusal)
+
+    def _finish_head(self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes) -> Refusal | None:
         head = decode_head(body, shape=manifest.shape, encoding=manifest.encoding, compression=manifest.compression)
         if isinstance(head, Refusal):
-            self._counters.refuse(head)
-            return
-        link.budget.head_followed()
+            return head
         self._counters.heads_in += 1
         link.heads_in += 1
-        self._inbox.pop(link.key_id, None)  # So that the newest comes last.
-        if len(self._inbox) >= WAITING * self._limits.neighbours:
-            # Senders come and go while the learner rests: those who are still there send again.
-            del self._inbox[next(iter(self._inbox))]
-            self._counters.refuse(Refusal.NO_MEMORY)
-        self._inbox[link.key_id] = ReceivedHead(
+        self._make_room(self._heads, link.key_id)
+        self._heads[link.key_id] = ReceivedHead(
             sender=link.key_id,
             iteration=manifest.iteration,
             head=head,
@@ -198,33 +255,79 @@ class HeadInbox:
             address=None if isinstance(link.address, Via) else link.address,
             bytes=incoming.bytes,
         )
+        return None
+
+    def _finish_statement(self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes) -> Refusal | None:
+        statement = decode_statement(
+            body,
+            shape=manifest.shape,
+            rank=manifest.rank,
+            encoding=manifest.encoding,
+            compression=manifest.compression,
+        )
+        if isinstance(statement, Refusal):
+            return statement
+        self._counters.statements_in += 1
+        self._make_room(self._statements, link.key_id)
+        self._statements[link.key_id] = ReceivedStatement(
+            sender=manifest.sender,
+            statement=statement,
+            sequence=manifest.sequence,
+            expires=manifest.expires,
+            signed=incoming.signed,
+            body=body,
+            address=None if isinstance(link.address, Via) else link.address,
+            bytes=incoming.bytes,
+        )
+        return None
+
+    def _make_room(self, waiting: dict[bytes, Any], key_id: bytes) -> None:
+        """Drop an older body of this sender, so that the newest comes last, or the oldest of too many."""
+        waiting.pop(key_id, None)
+        if len(waiting) >= WAITING * self._limits.neighbours:
+            # Senders come and go while the learner rests: those who are still there send again.
+            del waiting[next(iter(waiting))]
+            self._counters.refuse(Refusal.NO_MEMORY)
+
+    def _discard(self, link: Link, kind: Kind) -> None:
+        incoming = link.incoming.pop(kind, None)
+        if incoming is not None:
+            self.memory -= incoming.size
 
     def forget(self, link: Link) -> None:
-        """Discard the transfer in progress from a neighbour."""
-        if link.incoming is not None:
-            self.memory -= link.incoming.size
-            link.incoming = None
+        """Discard the transfers in progress from a neighbour."""
+        for kind in list(link.incoming):
+            self._discard(link, kind)
 
     @property
     def waiting(self) -> bool:
         """Whether `take` would return something."""
-        return bool(self._inbox)
+        return bool(self._heads)
+
+    @property
+    def statements_wait(self) -> bool:
+        """Whether `take_statements` would return something."""
+        return bool(self._statements)
 
     def take(self) -> list[ReceivedHead]:
         """Return the newest head of every sender since the last time."""
-        inbox, self._inbox = self._inbox, {}
-        return list(inbox.values())
+        heads, self._heads = self._heads, {}
+        return list(heads.values())
+
+    def take_statements(self) -> list[ReceivedStatement]:
+        """Return the newest statement of every sender since the last time."""
+        statements, self._statements = self._statements, {}
+        return list(statements.values())
 
     def tick(self, links: list[Link], now: float) -> float:
         """Send acknowledgements, time out transfers; return when to call again."""
         due = math.inf
         for link in links:
-            if link.incoming is None:
-                continue
-            self._acknowledge(link, now)
-            if now - link.incoming.started > self._limits.patience * _SLOWNESS:
-                self._counters.refuse(Refusal.TOO_SLOW)
-                self.forget(link)
-            else:
-                due = min(due, link.incoming.due)
+            for incoming in list(link.incoming.values()):
+                self._acknowledge(link, incoming, now)
+                if now - incoming.started > self._limits.patience * _SLOWNESS:
+                    self._counters.refuse(Refusal.TOO_SLOW)
+                    self._discard(link, incoming.kind)
+                else:
+                    due = min(due, incoming.due)
         return due

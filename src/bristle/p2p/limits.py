@@ -241,8 +241,8 @@ class NeighbourBudget:
             and (self._assured_manifests.take(1, now) or shared.manifests.take(1, now))
         )
 
-    def head_followed(self) -> None:
-        """Note that a head followed its manifest: another manifest is allowed."""
+    def body_followed(self) -> None:
+        """Note that a body followed its manifest: another manifest is allowed."""
         self._promises.give(1)
 
     def take_gossip(self, now: float) -> bool:

@@ -10,6 +10,7 @@ from bristle.p2p.limits import NeighbourBudget
 from bristle.p2p.route import Reached, Route, Via, reached
 from bristle.p2p.transfer import Incoming, Outgoing, Path
 from bristle.wire.handshake import Caller
+from bristle.wire.kinds import Kind
 from bristle.wire.messages import Address
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import Session
@@ -27,8 +28,10 @@ class Counters:
         Heads received whole and valid, and heads that a neighbour acknowledged.
     heads_given_up : int
         Heads that were never acknowledged, or whose neighbour left.
+    statements_in, statements_out, statements_given_up : int
+        The same of statements.
     retransmissions : int
-        Datagrams of heads sent again.
+        Datagrams of heads and statements sent again.
     bytes_forwarded : int
         Of the bytes sent, those forwarded for others.
     refused : Counter
@@ -42,6 +45,9 @@ class Counters:
     heads_in: int = 0
     heads_out: int = 0
     heads_given_up: int = 0
+    statements_in: int = 0
+    statements_out: int = 0
+    statements_given_up: int = 0
     retransmissions: int = 0
     bytes_forwarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -112,8 +118,8 @@ class Link:
     previous_address: Route | None = None
     local: tuple[Address, ...] = ()
     path: Path = field(default_factory=Path)
-    outgoing: Outgoing | None = None
-    incoming: Incoming | None = None
+    outgoing: dict[Kind, Outgoing] = field(default_factory=dict)
+    incoming: dict[Kind, Incoming] = field(default_factory=dict)
     taken: int = 0
     needed: int = 1
     heads_in: int = 0
@@ -132,9 +138,10 @@ class Link:
         """Note that it acknowledged a head."""
         self.taken += 1
 
-    def timed_out(self) -> None:
-        """Note that a head to it timed out."""
-        self.taken, self.needed = 0, min(MOST_NEEDED, 2 * self.needed)
+    def timed_out(self, *, counts: bool) -> None:
+        """Note that a transfer to it timed out; one of a head `counts`, for those are waited for."""
+        if counts:
+            self.taken, self.needed = 0, min(MOST_NEEDED, 2 * self.needed)
         self.path.silent()
 
     def public(self, now: float) -> Neighbour:

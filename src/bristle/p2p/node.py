@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import os
 import random
+import time
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.p2p.inbox import HeadInbox, ReceivedHead
+from bristle.p2p.inbox import BodyInbox, ReceivedHead, ReceivedStatement
 from bristle.p2p.introducer import Introducer
 from bristle.p2p.limits import CHEAPEST, LATE, NOTHING, PROMISED, Limits, SharedBudget
 from bristle.p2p.membership import Membership
 from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
-from bristle.p2p.outbox import HeadOutbox
+from bristle.p2p.outbox import BodyOutbox
 from bristle.p2p.route import Route, Via
+from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
 from bristle.wire.group import Group
 from bristle.wire.handshake import PREFIX_BYTES, is_handshake, prefix_1_of, prefix_of
@@ -62,11 +64,13 @@ class Node:
     send : callable
         Sends a datagram to an address.
     sequence : int
-        Sequence number of the first shared head.
+        Sequence number of the first shared body.
     rng : Random, optional
         For sampling and jitter; nothing secret.
     entropy : callable, optional
         Returns n unpredictable bytes.
+    clock : callable, optional
+        Returns the seconds since 1970, by which statements expire; all else is measured by the times passed in.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Node:
         sequence: int,
         rng: random.Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         if not group.admits(identity.key_id):
             raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
@@ -89,10 +94,15 @@ class Node:
         self._shared = SharedBudget(limits)
         self._prefixes = prefix_of(group), prefix_1_of(group)
         self._housekept = -math.inf
-        self.inbox = HeadInbox(
-            group=group, limits=limits, counters=self.counters, shared=self._shared, send=self.send_message
+        self.inbox = BodyInbox(
+            group=group,
+            limits=limits,
+            counters=self.counters,
+            shared=self._shared,
+            send=self.send_message,
+            clock=clock,
         )
-        self.outbox = HeadOutbox(
+        self.outbox = BodyOutbox(
             identity=identity,
             group=group,
             limits=limits,
@@ -172,9 +182,26 @@ class Node:
             now=now,
         )
 
+    def share_statement(
+        self, statement: Statement, *, expires: int, encoding: Encoding = "float16", compress: bool = True, now: float
+    ) -> None:
+        """Share a statement with all neighbours, and with those that join before the next one."""
+        self.outbox.share_statement(
+            statement,
+            self.membership.links.values(),
+            expires=expires,
+            encoding=encoding,
+            compress=compress,
+            now=now,
+        )
+
     def take(self) -> list[ReceivedHead]:
         """Return the newest head of every sender since the last call."""
         return self.inbox.take()
+
+    def take_statements(self) -> list[ReceivedStatement]:
+        """Return the newest statement of every sender since the last call."""
+        return self.inbox.take_statements()
 
     def neighbours(self, now: float) -> list[Neighbour]:
         """Return the current neighbours."""

@@ -1,9 +1,10 @@
-"""Sending heads: signed once, sent to every neighbour at its own pace. No sockets, no clock."""
+"""Sending heads and statements: signed once, sent to every neighbour at its own pace. No sockets, no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,11 @@ from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.route import Via
 from bristle.p2p.transfer import Outgoing
-from bristle.wire.encoding import PLAIN, ZLIB, encode_head
+from bristle.rules.evidence.statement import Statement
+from bristle.wire.encoding import PLAIN, ZLIB, encode_head, encode_statement
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
+from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
 from bristle.wire.messages import MOST_UNITS, Acknowledgement, is_loopback
 from bristle.wire.sizes import FORWARDING, Encoding, piece_bytes
@@ -33,7 +36,7 @@ _STALL = 1.0
 
 _STALLED_SLOWNESS = 4.0
 _RECENT = 64
-"""Number of latest heads for which acknowledgements may still come."""
+"""Number of latest bodies for which acknowledgements may still come."""
 
 _UNANSWERED = 2.0
 """Seconds without any answer after which a neighbour gets probes instead of whole heads."""
@@ -41,16 +44,18 @@ _UNANSWERED = 2.0
 
 @dataclass(frozen=True)
 class Share:
-    """A head that is being shared: signed once, the same for all neighbours."""
+    """A body that is being shared: signed once, the same for all neighbours."""
 
+    kind: Kind
     sequence: int
+    expires: int
     signed: bytes
     body: bytes
     started: float
 
 
-class HeadOutbox:
-    """Sends the own head to all neighbours.
+class BodyOutbox:
+    """Sends the own head and the own statement to all neighbours.
 
     Parameters
     ----------
@@ -59,7 +64,7 @@ class HeadOutbox:
     send : callable
         Seals a message and sends it to a neighbour.
     sequence : int
-        Sequence number of the first head; larger than in earlier runs, such as the time in milliseconds.
+        Sequence number of the first body; larger than in earlier runs, such as the time in milliseconds.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class HeadOutbox:
         self._send = send
         self.next_sequence = self.first_sequence = sequence
         self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
-        self.current: Share | None = None
+        self.current: dict[Kind, Share] = {}
         self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
         self._half_after: float | None = None
@@ -94,93 +99,143 @@ class HeadOutbox:
         now: float,
     ) -> None:
         """Sign a head and start sending it to neighbours, in place of an older one."""
-        classes, features = self._group.shape
+        classes, _ = self._group.shape
         if head.shape != self._group.shape:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
         if claims is not None and claims.shape != (classes,):
             raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
         body = encode_head(head, encoding=encoding, compress=compress)
-        if len(body) > piece_bytes(self._limits.datagram - FORWARDING) * (MOST_UNITS - 1):
-            raise ValueError(
-                f"the head takes {len(body)} bytes, too many for datagrams of {self._limits.datagram} bytes"
-            )
-        manifest = Manifest(
-            group=self._group.id,
-            sender=self._identity.key_id,
-            sequence=self.next_sequence,
+        share = self._sign(
+            Kind.HEAD,
+            body,
             iteration=iteration,
             encoding=encoding,
-            compression=ZLIB if compress else PLAIN,
-            classes=classes,
-            features=features,
-            body=len(body),
-            digests=digests_of(body),
+            compress=compress,
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
+            now=now,
         )
-        self.current = Share(self.next_sequence, encode_manifest(manifest, self._identity), body, now)
-        self.next_sequence += 1
         links = list(links)
         self._first_after = self._half_after = None
-        started = [(link, self._begin(link, now)) for link in links]
+        started = [(link, self._begin(link, share, now)) for link in links]
         # New neighbours are waited for only while none has proved reliable: else each new identity could stall us once.
         self.awaited = [outgoing for link, outgoing in started if link.reliable] or [
             outgoing for link, outgoing in started if not link.failed
         ]
         self.pump(links, now)
 
-    def _begin(self, link: Link, now: float) -> Outgoing:
-        assert self.current is not None
-        self._end(link)
+    def share_statement(
+        self,
+        statement: Statement,
+        links: Iterable[Link],
+        *,
+        expires: int,
+        encoding: Encoding,
+        compress: bool,
+        now: float,
+    ) -> None:
+        """Sign a statement and start sending it, in place of an older one; an unchanged one is not sent again."""
+        if statement.rows.shape != self._group.shape:
+            raise ValueError(f"statements of this group have shape {self._group.shape}, not {statement.rows.shape}")
+        body = encode_statement(statement, encoding=encoding, compress=compress)
+        before = self.current.get(Kind.STATEMENT)
+        if before is not None and (before.body, before.expires) == (body, expires):
+            return
+        assert statement.factors is not None
+        share = self._sign(
+            Kind.STATEMENT,
+            body,
+            expires=expires,
+            rank=len(statement.factors),
+            encoding=encoding,
+            compress=compress,
+            now=now,
+        )
+        links = list(links)
+        for link in links:
+            self._begin(link, share, now)
+        self.pump(links, now)
+
+    def _sign(self, kind: Kind, body: bytes, *, compress: bool, now: float, **fields: Any) -> Share:
+        """Sign a body, which everybody then gets."""
+        if len(body) > piece_bytes(self._limits.datagram - FORWARDING) * (MOST_UNITS - 1):
+            raise ValueError(
+                f"the {kind.name.lower()} takes {len(body)} bytes, too many for datagrams of "
+                f"{self._limits.datagram} bytes"
+            )
+        classes, features = self._group.shape
+        manifest = Manifest(
+            group=self._group.id,
+            author=self._identity.key,
+            kind=kind,
+            sequence=self.next_sequence,
+            compression=ZLIB if compress else PLAIN,
+            classes=classes,
+            features=features,
+            body=len(body),
+            digests=digests_of(body),
+            **fields,
+        )
+        signed = encode_manifest(manifest, self._identity)
+        share = self.current[kind] = Share(kind, self.next_sequence, manifest.expires, signed, body, now)
+        self.next_sequence += 1
+        return share
+
+    def _begin(self, link: Link, share: Share, now: float) -> Outgoing:
+        self._end(link, share.kind)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
         if isinstance(link.address, Via):
             datagram = self._limits.datagram - FORWARDING
         else:
             datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
-        link.outgoing = Outgoing(
-            sequence=self.current.sequence,
-            signed=self.current.signed,
-            body=self.current.body,
+        outgoing = link.outgoing[share.kind] = Outgoing(
+            sequence=share.sequence,
+            signed=share.signed,
+            body=share.body,
             piece_size=piece_bytes(datagram),
             path=link.path,
             now=now,
             patience=self._limits.patience,
+            kind=share.kind,
         )
-        return link.outgoing
+        return outgoing
 
-    def _end(self, link: Link) -> None:
+    def _end(self, link: Link, kind: Kind) -> None:
         """Count the outcome of a transfer and end it."""
-        outgoing, link.outgoing = link.outgoing, None
+        outgoing = link.outgoing.pop(kind, None)
         if outgoing is None:
             return
         self.ended += 1
         self._counters.retransmissions += outgoing.retransmissions
-        if outgoing.delivered:
+        if kind == Kind.STATEMENT:
+            self._counters.statements_out += outgoing.delivered
+            self._counters.statements_given_up += not outgoing.delivered
+        elif outgoing.delivered:
             self._counters.heads_out += 1
             link.delivered()
         else:
             self._counters.heads_given_up += 1
-            outgoing.failed = True
+        outgoing.failed = not outgoing.delivered
 
     def joined(self, link: Link, now: float) -> None:
-        """Send the newest head to a new or reconnected neighbour."""
-        if self.current is not None:
-            self._begin(link, now)
-            self.pump([link], now)
+        """Send the newest head and statement to a new or reconnected neighbour."""
+        for share in self.current.values():
+            self._begin(link, share, now)
+        self.pump([link], now)
 
     def left(self, link: Link) -> None:
-        """End the transfer to a neighbour that left."""
-        self._end(link)
+        """End the transfers to a neighbour that left."""
+        for kind in list(link.outgoing):
+            self._end(link, kind)
 
     def pump(self, links: Iterable[Link], now: float) -> None:
         """Send what windows and the send rate allow, round robin."""
-        ready = [link for link in links if link.outgoing is not None]
+        ready = [(link, outgoing) for link in links for outgoing in link.outgoing.values()]
         while ready:
             still = []
-            for link in ready:
-                outgoing = link.outgoing
+            for link, outgoing in ready:
                 for _ in range(_QUANTUM):
-                    if outgoing is None or not outgoing.ready():
+                    if not outgoing.ready():
                         break
                     if self._pace.available(now) <= 0:
                         return
@@ -188,21 +243,22 @@ class HeadOutbox:
                     self._pace.tokens -= len(message)
                     self._send(link, message)
                 else:
-                    still.append(link)
+                    still.append((link, outgoing))
             ready = still
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Process an acknowledgement and send what it makes room for; return its worth."""
-        if self.current is None or not 0 <= self.current.sequence - news.sequence < _RECENT:
+        current = self.current.get(news.kind)
+        if current is None or not 0 <= current.sequence - news.sequence < _RECENT:
             return NOTHING
         link.path.asked = None
-        outgoing = link.outgoing
+        outgoing = link.outgoing.get(news.kind)
         if outgoing is None or news.sequence != outgoing.sequence:
             return LATE
         missing = outgoing.missing
         outgoing.acknowledged(news, now)
         if outgoing.over:
-            self._end(link)
+            self._end(link, news.kind)
         else:
             self.pump([link], now)
         return WANTED if outgoing.missing < missing or outgoing.delivered else LATE
@@ -214,10 +270,11 @@ class HeadOutbox:
         long as that half did. Once one neighbour has it, the rest delay nothing for longer than a second, or four times
         what that one took.
         """
-        if self.current is None or all(outgoing.over for outgoing in self.awaited):
+        current = self.current.get(Kind.HEAD)
+        if current is None or all(outgoing.over for outgoing in self.awaited):
             return True
         arrived = sum(outgoing.delivered for outgoing in self.awaited)
-        elapsed = now - self.current.started
+        elapsed = now - current.started
         if self._first_after is None and arrived:
             self._first_after = elapsed
         if self._first_after is not None and elapsed > max(_STALL, _STALLED_SLOWNESS * self._first_after):
@@ -235,12 +292,12 @@ class HeadOutbox:
         """Retransmit and time out; return whether any transfer is in progress."""
         busy = False
         for link in links:
-            if link.outgoing is not None:
-                link.outgoing.tick(now)
-                if link.outgoing.over:
-                    if link.outgoing.failed:
-                        link.timed_out()
-                    self._end(link)
+            for outgoing in list(link.outgoing.values()):
+                outgoing.tick(now)
+                if outgoing.over:
+                    if outgoing.failed:
+                        link.timed_out(counts=outgoing.kind == Kind.HEAD)
+                    self._end(link, outgoing.kind)
                 else:
                     busy = True
         self.pump(links, now)

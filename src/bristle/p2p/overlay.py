@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from bristle.p2p.beacon import Beacon
 from bristle.p2p.flood_filter import AllowedTraffic
-from bristle.p2p.inbox import ReceivedHead
+from bristle.p2p.inbox import ReceivedHead, ReceivedStatement
 from bristle.p2p.limits import Limits
 from bristle.p2p.neighbour import Counters, Neighbour
 from bristle.p2p.node import Node
 from bristle.p2p.udp import UDPSocket
+from bristle.rules.evidence.statement import Statement
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.messages import Address, Scope, scope_of
@@ -104,6 +105,7 @@ class Overlay:
         self._beacon: Beacon | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._arrived = asyncio.Event()
+        self._statement_arrived = asyncio.Event()
         self._waiting_for_sent: list[asyncio.Future[None]] = []
         self._resolving: asyncio.Task[None] | None = None
         self._looked = -math.inf
@@ -197,7 +199,8 @@ class Overlay:
         refused = self.node.counters.refused.total()
         for address, datagram in come:
             receive(address, datagram, now)
-        if self.node.outbox.ended != ended or self.node.inbox.waiting:
+        inbox = self.node.inbox
+        if self.node.outbox.ended != ended or inbox.waiting or inbox.statements_wait:
             self._notice(now)
         return self.node.counters.refused.total() - refused
 
@@ -210,6 +213,8 @@ class Overlay:
     def _notice(self, now: float) -> None:
         if self.node.inbox.waiting:
             self._arrived.set()
+        if self.node.inbox.statements_wait:
+            self._statement_arrived.set()
         if self._waiting_for_sent and self.node.outbox.settled(now):
             for waiting in self._waiting_for_sent:
                 if not waiting.done():
@@ -263,6 +268,32 @@ class Overlay:
         self.node.share(head, iteration=iteration, claims=claims, encoding=encoding, compress=compress, now=self._now())
         self._tick()
 
+    def share_statement(
+        self, statement: Statement, *, expires: int, encoding: Encoding = "float16", compress: bool = True
+    ) -> None:
+        """Share a statement with all neighbours, and with those that join before the next one.
+
+        It replaces an older one, and is sent beside heads. One with the same bytes and expiry is not sent again.
+
+        Parameters
+        ----------
+        statement : Statement
+            With factors and diagonal.
+        expires : int
+            When it ceases to count, in seconds since 1970; 0: never.
+        encoding : str
+            "float16" or "float32", each row scaled by a power of two.
+        compress : bool
+            Whether to use zlib.
+
+        Raises
+        ------
+        ValueError
+            If the statement does not fit the group, or everybody would refuse it.
+        """
+        self.node.share_statement(statement, expires=expires, encoding=encoding, compress=compress, now=self._now())
+        self._tick()
+
     async def sent(self) -> None:
         """Wait until the last head was acknowledged, given up or superseded; stragglers are not waited for."""
         if self.running and not self.node.outbox.settled(self._now()):
@@ -278,6 +309,15 @@ class Overlay:
     async def arrival(self) -> None:
         """Wait until `take` would return something."""
         await self._arrived.wait()
+
+    def take_statements(self) -> list[ReceivedStatement]:
+        """Return the newest statement of every sender since the last call, without waiting."""
+        self._statement_arrived.clear()
+        return self.node.take_statements()
+
+    async def statement_arrival(self) -> None:
+        """Wait until `take_statements` would return something."""
+        await self._statement_arrived.wait()
 
     def neighbours(self) -> list[Neighbour]:
         """Return the current neighbours."""

@@ -1,4 +1,4 @@
-"""The transfer of one head to or from one neighbour: windows, acknowledgements, retransmission, timeouts."""
+"""The transfer of one body to or from one neighbour: windows, acknowledgements, retransmission, timeouts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest
 from bristle.wire.messages import LARGEST_BITMAP, STOP, Acknowledgement, Piece, SignedManifest, encode
 from bristle.wire.sizes import ACKNOWLEDGE_EVERY
@@ -18,19 +19,23 @@ MOST_ORPHANS = 32
 
 
 class Incoming:
-    """One head being received from one neighbour.
+    """One body being received from one neighbour.
 
     Parameters
     ----------
     sequence : int
-        The head's sequence number.
+        The body's sequence number.
     now : float
         When its first unit arrived.
+    kind : Kind
+        What it is.
     """
 
-    def __init__(self, sequence: int, now: float) -> None:
+    def __init__(self, sequence: int, now: float, kind: Kind = Kind.HEAD) -> None:
         self.sequence = sequence
+        self.kind = kind
         self.manifest: Manifest | None = None
+        self.signed = b""
         self.started = now
         self.size = 0
         self.bytes = 0
@@ -113,7 +118,7 @@ class Incoming:
             place = index - self._base  # Unit index + 1, counted from the one after the base.
             if 0 <= place < 8 * LARGEST_BITMAP:
                 later |= 1 << place
-        return Acknowledgement(self.sequence, self._newest, self._base, later)
+        return Acknowledgement(self.sequence, self._newest, self._base, later, self.kind)
 
 
 FIRST_WINDOW, SMALLEST_WINDOW, LARGEST_WINDOW = 32.0, 16.0, 512.0
@@ -186,12 +191,12 @@ class Path:
 
 
 class Outgoing:
-    """One head being sent to one neighbour.
+    """One body being sent to one neighbour.
 
     Parameters
     ----------
     sequence : int
-        The head's sequence number.
+        The body's sequence number.
     signed, body : bytes
         Signed manifest and body.
     piece_size : int
@@ -200,12 +205,24 @@ class Outgoing:
         Path to the neighbour.
     now, patience : float
         Start time, and timeout in seconds.
+    kind : Kind
+        What it is.
     """
 
     def __init__(
-        self, *, sequence: int, signed: bytes, body: bytes, piece_size: int, path: Path, now: float, patience: float
+        self,
+        *,
+        sequence: int,
+        signed: bytes,
+        body: bytes,
+        piece_size: int,
+        path: Path,
+        now: float,
+        patience: float,
+        kind: Kind = Kind.HEAD,
     ) -> None:
         self.sequence = sequence
+        self.kind = kind
         self.path = path
         self.delivered = False
         self.failed = False
@@ -257,9 +274,9 @@ class Outgoing:
         self.in_flight[unit] = now, order
         self.retransmissions += unit in self._sent_again
         if unit == 0:
-            return encode(SignedManifest(order, self._size, self._signed))
+            return encode(SignedManifest(order, self._size, self._signed, self.kind))
         start = (unit - 1) * self._size
-        return encode(Piece(self.sequence, order, unit - 1, self._body[start : start + self._size]))
+        return encode(Piece(self.sequence, order, unit - 1, self._body[start : start + self._size], self.kind))
 
     def acknowledged(self, news: Acknowledgement, now: float) -> None:
         """Process an acknowledgement; detect lost units."""

@@ -1,4 +1,4 @@
-"""The signed manifest of a head: sender, group, iteration, encoding, and a digest of every chunk of its body."""
+"""The signed manifest of a body of any kind: author, group, number, expiry, encoding, and a digest of every chunk."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.wire.encoding import ENCODING_CODES, ENCODINGS, PLAIN, ZLIB, largest_body
+from bristle.wire.encoding import ENCODING_CODES, ENCODINGS, PLAIN, ZLIB, largest_body, largest_statement
 from bristle.wire.group import GROUP_ID_BYTES, Group
-from bristle.wire.identity import KEY_ID_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
+from bristle.wire.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
+from bristle.wire.kinds import Kind
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, MOST_CHUNKS, Encoding, chunk_bytes, chunk_count
+from bristle.wire.sizes import DIGEST, EXTENSION_HEADER, Encoding, chunk_bytes, chunk_count
 
-VERSION = 1
+VERSION = 2
 CLAIMS = 1
 LARGEST_MANIFEST = 1_150
 """Bytes: a manifest always fits into the smallest datagram."""
 
-_FIELDS = struct.Struct(f">BBBB{GROUP_ID_BYTES}s{KEY_ID_BYTES}sQIIIIIHH")
+_FIELDS = struct.Struct(f">BBBB{GROUP_ID_BYTES}s{KEY_BYTES}sQIIIIHIH")
 _EXTENSION = struct.Struct(">HH")
-_DOMAIN = b"bristle manifest\x00"
+_DOMAIN = b"bristle 2 manifest\x00"
+_KINDS = frozenset(Kind)
 _LARGEST = 2**32 - 1
-_SEQUENCE_AT = 4 + GROUP_ID_BYTES + KEY_ID_BYTES
+_SEQUENCE_AT = 4 + GROUP_ID_BYTES + KEY_BYTES
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,26 @@ class ManifestExtension:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Description of a head by its sender.
+    """Description of a body by its author.
 
     Parameters
     ----------
-    group, sender : bytes
-        The group's id, the sender's key id.
+    group, author : bytes
+        The group's id, the author's public key.
+    kind : Kind
+        What the body is.
     sequence : int
-        Sequence number, larger for every new head of a sender.
+        Sequence number, larger for every new body of an author, of whatever kind.
+    expires : int
+        When the body ceases to count, in seconds since 1970; 0: never.
     iteration : int
-        The sender's iteration, as it states.
+        The author's iteration, as it states.
     encoding, compression
         Encoding of the body.
     classes, features : int
-        The head's shape.
+        The group's shape.
+    rank : int
+        Number of factors of a statement; 0 for a head.
     body : int
         Size of the body in bytes, after compression.
     digests : tuple of bytes
@@ -60,20 +68,28 @@ class Manifest:
     """
 
     group: bytes
-    sender: bytes
+    author: bytes
+    kind: Kind = Kind.HEAD
     sequence: int
-    iteration: int
+    expires: int = 0
+    iteration: int = 0
     encoding: Encoding
     compression: int
     classes: int
     features: int
+    rank: int = 0
     body: int
     digests: tuple[bytes, ...]
     extensions: tuple[ManifestExtension, ...] = ()
 
     @property
+    def sender(self) -> bytes:
+        """The author's key id."""
+        return key_id_of(self.author)
+
+    @property
     def shape(self) -> tuple[int, int]:
-        """The head's shape."""
+        """The group's shape."""
         return self.classes, self.features
 
     def claims(self) -> NDArray[np.bool_] | None:
@@ -110,24 +126,25 @@ def encode_manifest(manifest: Manifest, identity: Identity) -> bytes:
         If a number does not fit its field, or the manifest does not fit one datagram.
     """
     extensions = b"".join(_EXTENSION.pack(each.type, len(each.value)) + each.value for each in manifest.extensions)
-    for name, value in (("iteration", manifest.iteration), ("body", manifest.body)):
+    for name in ("expires", "iteration", "body"):
+        value: int = getattr(manifest, name)
         if not 0 <= value <= _LARGEST:
             raise ValueError(f"{name} must be from 0 to {_LARGEST}, not {value}")
     content = (
         _FIELDS.pack(
             VERSION,
+            manifest.kind,
             ENCODING_CODES[manifest.encoding],
             manifest.compression,
-            0,
             manifest.group,
-            manifest.sender,
+            manifest.author,
             manifest.sequence,
+            manifest.expires,
             manifest.iteration,
             manifest.classes,
             manifest.features,
+            manifest.rank,
             manifest.body,
-            chunk_bytes(manifest.body),
-            len(manifest.digests),
             len(extensions),
         )
         + b"".join(manifest.digests)
@@ -145,36 +162,43 @@ def decode_manifest(data: bytes, group: Group) -> Manifest | Refusal:
     """Decode a manifest, or return why it does not fit the group; `is_signed` checks the signature."""
     if not _FIELDS.size + SIGNATURE_BYTES <= len(data) <= LARGEST_MANIFEST:
         return Refusal.MALFORMED
-    version, code, compression, reserved, group_id, sender, *numbers = _FIELDS.unpack_from(data)
-    sequence, iteration, classes, features, body, chunk, chunks, extended = numbers
+    version, code, encoded, compression, group_id, author, *numbers = _FIELDS.unpack_from(data)
+    sequence, expires, iteration, classes, features, rank, body, extended = numbers
     if version != VERSION:
         return Refusal.VERSION
     if group_id != group.id:
         return Refusal.WRONG_GROUP
-    if code not in ENCODINGS or compression not in (PLAIN, ZLIB) or reserved:
+    if code not in _KINDS or encoded not in ENCODINGS or compression not in (PLAIN, ZLIB):
         return Refusal.MALFORMED
-    if (classes, features) != group.shape:
+    kind, encoding = Kind(code), ENCODINGS[encoded]
+    if (classes, features) != group.shape or rank > (features if kind == Kind.STATEMENT else 0):
         return Refusal.WRONG_SHAPE
-    encoding = ENCODINGS[code]
-    if body > largest_body(group.shape, encoding, compression):
-        return Refusal.OVERSIZE
-    if not 1 <= chunks <= MOST_CHUNKS or chunk != chunk_bytes(body) or chunks != chunk_count(body):
+    if kind == Kind.HEAD:
+        largest = largest_body(group.shape, encoding, compression)
+    elif encoding == "int8":
         return Refusal.MALFORMED
-    after_digests = _FIELDS.size + chunks * DIGEST
-    if len(data) != after_digests + extended + SIGNATURE_BYTES:
+    else:
+        largest = largest_statement(group.shape, rank, encoding, compression)
+    if body > largest:
+        return Refusal.OVERSIZE
+    after_digests = _FIELDS.size + chunk_count(body) * DIGEST
+    if not body or len(data) != after_digests + extended + SIGNATURE_BYTES:
         return Refusal.MALFORMED
     extensions = _decode_extensions(data[after_digests : after_digests + extended], classes)
     if isinstance(extensions, Refusal):
         return extensions
     return Manifest(
         group=group_id,
-        sender=sender,
+        author=author,
+        kind=kind,
         sequence=sequence,
+        expires=expires,
         iteration=iteration,
         encoding=encoding,
         compression=compression,
         classes=classes,
         features=features,
+        rank=rank,
         body=body,
         digests=tuple(data[at : at + DIGEST] for at in range(_FIELDS.size, after_digests, DIGEST)),
         extensions=extensions,
@@ -206,7 +230,7 @@ def sequence_of(data: bytes) -> int:
     return int.from_bytes(data[_SEQUENCE_AT : _SEQUENCE_AT + 8], "big")
 
 
-def is_signed(data: bytes, manifest: Manifest, key: bytes) -> bool:
-    """Return whether a manifest was signed with a public key that is its sender's."""
+def is_signed(data: bytes, manifest: Manifest) -> bool:
+    """Return whether a manifest was signed by its author."""
     content, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
-    return key_id_of(key) == manifest.sender and verify(key, signature, _DOMAIN + content)
+    return verify(manifest.author, signature, _DOMAIN + content)

@@ -9,6 +9,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from bristle.wire.identity import KEY_ID_BYTES
+from bristle.wire.kinds import Kind
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import LARGEST_DATAGRAM, SEAL
 
@@ -105,7 +106,11 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
 
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE, MEET, CALL, FORWARD, FORWARDED = range(1, 10)
 STOP = 0xFFFF
-"""Value of an acknowledgement's base: send no more of this head; it has arrived, or was refused."""
+"""Value of an acknowledgement's base: send no more of this body; it has arrived, or was refused."""
+
+_KIND_SHIFT = 4
+"""The first byte of a message is its own number and, above these bits, the kind of body that it is about."""
+
 
 MOST_UNITS = STOP - 1
 LARGEST_BITMAP = 128
@@ -142,38 +147,43 @@ class SignedManifest:
     order: int
     piece_size: int
     signed: bytes
+    kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a body. `order`: transmission number within this head, retransmissions included."""
+    """A part of a body. `order`: transmission number within this body, retransmissions included."""
 
     sequence: int
     order: int
     index: int
     data: bytes
+    kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """The units of a head that have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
+    """The units of a body that have arrived. Unit 0 is the manifest, unit i > 0 is piece i - 1.
 
     Parameters
     ----------
     sequence : int
-        Sequence number of the head.
+        Sequence number of the body.
     newest : int
         Highest transmission number received.
     base : int
         All units below it have arrived; `STOP`: send no more.
     later : int
         Bitmap: bit i is set if unit base + 1 + i has arrived.
+    kind : Kind
+        Kind of the body.
     """
 
     sequence: int
     newest: int
     base: int
     later: int = 0
+    kind: Kind = Kind.HEAD
 
 
 @dataclass(frozen=True)
@@ -248,13 +258,13 @@ Message = SignedManifest | Piece | Acknowledgement | Peers | Leave | Meet | Call
 def encode(message: Message) -> bytes:
     """Encode a message, to be sealed."""
     match message:
-        case Piece(sequence, order, index, data):
-            return _PIECE.pack(PIECE, sequence, order, index) + data
-        case Acknowledgement(sequence, newest, base, later):
+        case Piece(sequence, order, index, data, kind):
+            return _PIECE.pack(PIECE | kind << _KIND_SHIFT, sequence, order, index) + data
+        case Acknowledgement(sequence, newest, base, later, kind):
             bitmap = later.to_bytes((later.bit_length() + 7) // 8, "little")[:LARGEST_BITMAP]
-            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT, sequence, newest, base) + bitmap
-        case SignedManifest(order, piece_size, signed):
-            return _MANIFEST.pack(MANIFEST, order, piece_size) + signed
+            return _ACKNOWLEDGEMENT.pack(ACKNOWLEDGEMENT | kind << _KIND_SHIFT, sequence, newest, base) + bitmap
+        case SignedManifest(order, piece_size, signed, kind):
+            return _MANIFEST.pack(MANIFEST | kind << _KIND_SHIFT, order, piece_size) + signed
         case Peers(seen, others, local):
             records = b"".join(key_id + encode_address(address) for key_id, address in others)
             return _PEERS.pack(PEERS, seen, len(local), len(others)) + _encode_addresses(local) + records
@@ -276,28 +286,33 @@ def _encode_addresses(addresses: tuple[Address, ...]) -> bytes:
 
 def decode(data: bytes) -> Message | Refusal:
     """Decode an unsealed message, or return why it is refused."""
-    kind = data[0] if data else 0
-    if kind == PIECE and len(data) > _PIECE.size:
+    first = data[0] if data else 0
+    try:
+        message, kind = first & (1 << _KIND_SHIFT) - 1, Kind(first >> _KIND_SHIFT)
+    except ValueError:
+        return Refusal.MALFORMED
+    if message == PIECE and len(data) > _PIECE.size:
         _, sequence, order, index = _PIECE.unpack_from(data)
-        return Piece(sequence, order, index, data[_PIECE.size :])
-    if kind == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
+        return Piece(sequence, order, index, data[_PIECE.size :], kind)
+    if message == ACKNOWLEDGEMENT and _ACKNOWLEDGEMENT.size <= len(data) <= _ACKNOWLEDGEMENT.size + LARGEST_BITMAP:
         _, sequence, newest, base = _ACKNOWLEDGEMENT.unpack_from(data)
-        return Acknowledgement(sequence, newest, base, int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little"))
-    if kind == MANIFEST and len(data) > _MANIFEST.size:
+        later = int.from_bytes(data[_ACKNOWLEDGEMENT.size :], "little")
+        return Acknowledgement(sequence, newest, base, later, kind)
+    if message == MANIFEST and len(data) > _MANIFEST.size:
         _, order, piece_size = _MANIFEST.unpack_from(data)
         if _SMALLEST_PIECE <= piece_size <= _LARGEST_PIECE:
-            return SignedManifest(order, piece_size, data[_MANIFEST.size :])
-    if kind == PEERS and len(data) >= _PEERS.size:
+            return SignedManifest(order, piece_size, data[_MANIFEST.size :], kind)
+    if first == PEERS and len(data) >= _PEERS.size:
         return _decode_peers(data)
-    if kind == LEAVE and len(data) == 1:
+    if first == LEAVE and len(data) == 1:
         return Leave()
-    if kind == FORWARD and len(data) > _FORWARD_HEADER:
+    if first == FORWARD and len(data) > _FORWARD_HEADER:
         return Forward(data[1:_FORWARD_HEADER], data[_FORWARD_HEADER:])
-    if kind == FORWARDED and len(data) >= _FORWARD_HEADER:
+    if first == FORWARDED and len(data) >= _FORWARD_HEADER:
         return Forwarded(data[1:_FORWARD_HEADER], data[_FORWARD_HEADER:])
-    if kind == MEET and len(data) == 1 + KEY_ID_BYTES + _MEET_PADDING:
+    if first == MEET and len(data) == 1 + KEY_ID_BYTES + _MEET_PADDING:
         return Meet(data[1 : 1 + KEY_ID_BYTES])
-    if kind == CALL and len(data) > _CALL_HEADER:
+    if first == CALL and len(data) > _CALL_HEADER:
         return _decode_call(data)
     return Refusal.MALFORMED
 

@@ -24,6 +24,8 @@ class Refusal(StrEnum):
     BAD_BODY = "body does not decode"
     BAD_DIGEST = "chunk does not match its digest"
     NOT_FINITE = "not finite"
+    TOO_LARGE = "values too large"
+    EXPIRED = "expired"
     OVER_BUDGET = "over budget"
     UNREAD = "dropped unread in a flood"
     NO_MEMORY = "no memory left for it"

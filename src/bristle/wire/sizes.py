@@ -24,8 +24,8 @@ PIECE_HEADER = 15
 ENVELOPE = 7
 """Before a manifest: kind 1, order 4, size of a piece 2."""
 
-MANIFEST = 140
-"""A manifest without digests and extensions: fields 76, signature 64."""
+MANIFEST = 152
+"""A manifest without digests and extensions: fields 88, signature 64."""
 
 DIGEST = 16
 """Of a chunk."""
@@ -47,12 +47,22 @@ ACKNOWLEDGE_EVERY = 16
 
 VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2, "int8": 1}
 SCALE_BYTES = 4
+COUNT_BYTES = 4
+EXPONENT_BYTES = 1
 
 
 def raw_bytes(classes: int, features: int, encoding: Encoding) -> int:
     """Return the size of a head before compression: bytes per value times C D, and 4 C for the scales of int8."""
     scales = SCALE_BYTES * classes if encoding == "int8" else 0
     return VALUE_BYTES[encoding] * classes * features + scales
+
+
+def raw_statement_bytes(classes: int, features: int, *, present: int, rank: int, encoding: Encoding = "float16") -> int:
+    """Return the size of a statement before compression: 4 C + (P + R + 1) (1 + bytes per value times D).
+
+    P classes have a count; the factors have rank R.
+    """
+    return COUNT_BYTES * classes + (present + rank + 1) * (EXPONENT_BYTES + VALUE_BYTES[encoding] * features)
 
 
 def chunk_bytes(body: int) -> int:

@@ -14,6 +14,7 @@ import pytest
 
 from bristle.p2p import Limits
 from bristle.wire import Group, handshake, messages
+from bristle.wire.kinds import Kind
 from bristle.wire.session import SEALED
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def test_members_who_take_no_heads_hold_up_no_round(
             first.share(head_of(large, iteration), iteration=iteration)
             # Waiting for those who answer nothing would take seconds: only the honest one is waited for.
             link = first.node.membership.links[peers[1].identity.key_id]
-            assert [one is link.outgoing for one in awaited(first)] == [True]
+            assert [one is link.outgoing[Kind.HEAD] for one in awaited(first)] == [True]
             await first.sent()
         assert first.node.outbox.next_sequence == first.node.outbox.first_sequence + 30
         await wait(lambda: peers[1].node.inbox.seen(first.identity.key_id) == first.node.outbox.next_sequence - 1)

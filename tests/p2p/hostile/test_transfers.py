@@ -104,7 +104,7 @@ def test_forged_chunks_bombs_and_oversize_are_refused(
             "body does not decode": lambda: liar.share(body[:-1]),
             "not finite": lambda: liar.share(not_finite),
             "wrong shape": lambda: liar.share(body, features=799),
-            "forged sender": lambda: liar.share(body, sender=second.identity.key_id),
+            "forged sender": lambda: liar.share(body, author=second.identity.key),
             "wrong group": lambda: liar.share(body, group=bytes(20)),
         }
         for refusal, share in cases.items():

@@ -1,0 +1,232 @@
+"""Statements on the network: beside heads, signed once, the same for all, refused for what is wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from bristle.p2p.node import Node
+from bristle.rules import Statement
+from bristle.wire import Group, Identity, Refusal
+from bristle.wire.encoding import encode_statement
+from bristle.wire.kinds import Kind
+from bristle.wire.manifest import Manifest, decode_manifest, encode_manifest, is_signed
+from bristle.wire.messages import Piece, SignedManifest, encode
+from tests.support.manifests import manifest_of
+
+if TYPE_CHECKING:
+    from tests.support.network import Matrix, RealNetwork, VirtualNetwork
+
+Scenario = Callable[[Callable[["RealNetwork"], Awaitable[None]]], None]
+Wait = Callable[..., Coroutine[Any, Any, None]]
+Heads = Callable[..., "Matrix"]
+Networks = Callable[..., "VirtualNetwork"]
+
+
+def statement_of(group: Group, number: int = 0, rank: int = 3) -> Statement:
+    """Return a statement whose values float16 holds exactly."""
+    classes, features = group.shape
+    rng = np.random.default_rng(number)
+    counts = rng.integers(0, 3, classes) * 25
+    counts[0] = 50 + number
+    rows = rng.integers(-99, 99, (classes, features)) * (counts > 0)[:, None]
+    return Statement(
+        rows, counts, rng.integers(-9, 9, (rank, features)).astype(float), rng.integers(0, 9, features).astype(float)
+    )
+
+
+def assert_same(heard: Statement, said: Statement) -> None:
+    for found, part in zip(vars(heard).values(), vars(said).values(), strict=True):
+        np.testing.assert_array_equal(found, part)
+
+
+def test_a_statement_travels_beside_heads_over_real_sockets(
+    on_network: Scenario, wait: Wait, large: Group, head_of: Heads
+) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        first = await network.peer(large)
+        second = await network.peer(large, known=[first.address])
+        await wait(lambda: bool(first.neighbours() and second.neighbours()))
+        said, expires = statement_of(large, rank=30), int(time.time()) + 3600
+        first.share_statement(said, expires=expires)
+        for iteration in range(1, 4):  # Heads replace one another, and never the statement.
+            first.share(head_of(large, iteration), iteration=iteration)
+        await second.statement_arrival()
+        await first.sent()
+        await wait(lambda: bool(second.counters.heads_in) and first.counters.statements_out == 1)
+        (heard,) = second.take_statements()
+        assert (heard.sender, heard.expires, heard.address) == (first.identity.key_id, expires, first.address)
+        assert_same(heard.statement, said)
+        assert not second.take_statements()
+        # With what came, anybody can check who said it, to whom it never spoke.
+        manifest = decode_manifest(heard.signed, large)
+        assert isinstance(manifest, Manifest)
+        assert is_signed(heard.signed, manifest)
+        assert manifest.matches(heard.body)
+        assert not is_signed(heard.signed, replace(manifest, author=second.identity.key))
+        # Who joins later gets the very same bytes.
+        third = await network.peer(large, known=[first.address])
+        await third.statement_arrival()
+        (later,) = third.take_statements()
+        assert (later.signed, later.body, later.sequence) == (heard.signed, heard.body, heard.sequence)
+
+    on_network(scenario)
+
+
+def test_a_statement_is_sent_when_it_changes(virtual: Networks, group: Group, head_of: Heads) -> None:
+    network = virtual()
+    first, second = network.mesh(2, group)
+    expires = int(time.time()) + 3600
+    first.share_statement(statement_of(group), expires=expires, now=network.now)
+    network.run(1)
+    number = second.take_statements()[0].sequence
+    assert second.inbox.seen(first.membership.identity.key_id) == number
+    for _ in range(3):
+        first.share_statement(statement_of(group), expires=expires, now=network.now)
+        network.run(1)
+    assert not second.take_statements()
+    assert first.counters.statements_out == 1
+    first.share(head_of(group), iteration=1, now=network.now)
+    for change in ({"number": 1}, {"rank": 0}):
+        first.share_statement(statement_of(group, **change), expires=expires, now=network.now)
+        network.run(1)
+        (heard,) = second.take_statements()
+        assert_same(heard.statement, statement_of(group, **change))
+        assert heard.sequence > number + 1, "heads and statements are numbered together"
+        number = heard.sequence - 1
+    first.share_statement(statement_of(group, rank=0), expires=expires + 1, now=network.now)
+    network.run(1)
+    assert second.take_statements()[0].expires == expires + 1
+    assert [head.iteration for head in second.take()] == [1]
+
+
+def test_a_statement_arrives_through_loss_and_beside_a_stream_of_heads(
+    virtual: Networks, large: Group, head_of: Heads
+) -> None:
+    network = virtual(loss=0.2, duplication=0.1, delay=0.05, jitter=0.02)
+    first, second = network.mesh(2, large)
+    first.share_statement(statement_of(large, rank=40), expires=0, now=network.now)
+    for iteration in range(1, 30):
+        first.share(head_of(large, iteration), iteration=iteration, now=network.now)
+        network.run(0.05)
+    assert network.run(10, lambda: second.inbox.statements_wait)
+    (heard,) = second.take_statements()
+    assert_same(heard.statement, statement_of(large, rank=40))
+
+
+def say(node: Node, to: Node, message: SignedManifest | Piece) -> None:
+    (link,) = (link for link in node.membership.links.values() if link.key_id == to.membership.identity.key_id)
+    node.send_message(link, encode(message))
+
+
+def deliver(
+    network: VirtualNetwork, liar: Node, honest: Node, manifest: Manifest, body: bytes, signer: Identity
+) -> None:
+    say(liar, honest, SignedManifest(1, 2000, encode_manifest(manifest, signer), Kind.STATEMENT))
+    for index in range(-(-len(body) // 2000)):
+        piece = body[2000 * index : 2000 * (index + 1)]
+        say(liar, honest, Piece(manifest.sequence, 2 + index, index, piece, Kind.STATEMENT))
+    network.run(1)
+
+
+EXPIRED, AHEAD = 1_000_000, 4_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("refusal", "changes"),
+    [
+        (Refusal.EXPIRED, {"expires": EXPIRED}),
+        (Refusal.WRONG_GROUP, {"group": bytes(20)}),
+        (Refusal.WRONG_SHAPE, {"rank": 4_000}),
+        (Refusal.MALFORMED, {"kind": Kind.HEAD, "rank": 0, "encoding": "float32"}),
+        (Refusal.MALFORMED, {"encoding": "int8"}),
+        (Refusal.OVERSIZE, {"rank": 0}),
+        (Refusal.BAD_BODY, {"rank": 5}),
+        (Refusal.BAD_BODY, {"compression": 1}),
+        (Refusal.BAD_DIGEST, {"digests": (bytes(16),)}),
+    ],
+)
+def test_statements_that_are_not_what_they_should_be_are_refused(
+    virtual: Networks, group: Group, refusal: Refusal, changes: dict[str, object]
+) -> None:
+    network = virtual()
+    honest, liar = network.mesh(2, group)
+    said = replace(statement_of(group), counts=np.full(group.shape[0], 25))
+    body = encode_statement(said, compress=False)
+    identity = liar.membership.identity
+    right: dict[str, object] = {"kind": Kind.STATEMENT, "encoding": "float16", "rank": 3, "expires": AHEAD}
+    wrong = manifest_of(body, group, identity.key, 2**41, **(right | changes))
+    deliver(network, liar, honest, wrong, body, identity)
+    assert honest.counters.refused[refusal] >= 1
+    assert not honest.take_statements()
+    assert not honest.take()
+    assert honest.inbox.memory == 0
+    # The same with nothing wrong is taken, so it was that.
+    good = manifest_of(body, group, identity.key, 2**41 + 1, **right)
+    deliver(network, liar, honest, good, body, identity)
+    (heard,) = honest.take_statements()
+    assert_same(heard.statement, said)
+
+
+def test_statements_in_anothers_name_are_refused(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    honest, liar, other = network.mesh(3, group)
+    body = encode_statement(statement_of(group))
+    fields: dict[str, object] = {"kind": Kind.STATEMENT, "encoding": "float16", "rank": 3, "compression": 1}
+    mine, theirs = liar.membership.identity, other.membership.identity
+    deliver(network, liar, honest, manifest_of(body, group, theirs.key, 2**41, **fields), body, mine)
+    assert honest.counters.refused[Refusal.FORGED_SENDER] == 1
+    deliver(network, liar, honest, manifest_of(body, group, mine.key, 2**41 + 1, **fields), body, theirs)
+    assert honest.counters.refused[Refusal.BAD_SIGNATURE] == 1
+    assert not honest.take_statements()
+
+
+def test_expiry_is_by_the_receivers_clock(group: Group, virtual: Networks) -> None:
+    network = virtual()
+    first, second = network.mesh(2, group)
+    second.inbox._clock = lambda: 2_000.0
+    first.share_statement(statement_of(group), expires=2_000, now=network.now)
+    network.run(1)
+    assert second.counters.refused == {Refusal.EXPIRED: 1}
+    first.share_statement(statement_of(group), expires=2_001, now=network.now)
+    network.run(1)
+    assert len(second.take_statements()) == 1
+
+
+def test_a_statement_of_another_shape_is_named(group: Group, virtual: Networks) -> None:
+    (node,) = virtual().mesh(1, group)
+    with pytest.raises(ValueError, match="statements of this group have shape"):
+        node.share_statement(Statement(np.ones((2, 2)), np.ones(2)), expires=0, now=0.0)
+
+
+def test_an_old_statement_is_not_taken_again(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    first, second = network.mesh(2, group)
+    first.share_statement(statement_of(group), expires=0, now=network.now)
+    old = first.outbox.current[Kind.STATEMENT]
+    network.run(1)
+    first.share_statement(statement_of(group, 1), expires=0, now=network.now)
+    network.run(1)
+    assert len(second.take_statements()) == 1
+    say(first, second, SignedManifest(1, 1188, old.signed, Kind.STATEMENT))
+    network.run(1)
+    assert second.counters.refused == {Refusal.REPLAY: 1}
+    assert not second.take_statements()
+
+
+def test_waiting_ends_when_a_statement_comes(on_network: Scenario, group: Group) -> None:
+    async def scenario(network: RealNetwork) -> None:
+        peer = await network.peer(group)
+        waiting = asyncio.ensure_future(peer.statement_arrival())
+        other = await network.peer(group, known=[peer.address])
+        other.share_statement(statement_of(group), expires=0)
+        await waiting
+        assert len(peer.take_statements()) == 1
+
+    on_network(scenario)
