@@ -1,0 +1,190 @@
+"""The test vectors beside the page of the wire format, against the code.
+
+`python tests/wire/test_vectors.py` writes them. All keys, nonces and secrets are fixed. They guard nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from bristle.p2p.beacon import encode_beacon
+from bristle.rules import Statement
+from bristle.wire import Group, Identity, handshake, messages
+from bristle.wire.encoding import ENCODINGS, PLAIN, encode_head, encode_statement
+from bristle.wire.handshake import Caller, CookieJar, Join, OtherVersion, Welcome, answer_join, decode
+from bristle.wire.kinds import Kind
+from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
+from bristle.wire.session import Session
+
+FILE = Path(__file__).parents[2] / "docs" / "wire-format-vectors.json"
+
+
+def counting(first: int) -> bytes:
+    return bytes(range(first, first + 32))
+
+
+def test_the_vectors_are_what_the_code_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == vectors(monkeypatch)
+
+
+def vectors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    caller, called = Identity(counting(0)), Identity(counting(64))
+    fields: dict[str, Any] = {"application": "digits", "backbone": "b", "classes": ("zero", "one"), "features": 8}
+    secret = b"sixteen bytes or more"
+    closed = Group(**fields, secret=secret)
+    return {
+        "identities": [identity(each) for each in (caller, called)],
+        "groups": [group(Group(**fields)), group(closed)],
+        "handshake": conversation(caller, called, closed, monkeypatch),
+        "other version": {
+            "hello of version 3": (hello := b"br" + closed.id + bytes([1, 3]) + bytes(range(16)) + bytes(24)).hex(),
+            "answer": handshake.encode_other_version(closed, other(hello, closed)).hex(),
+            "hello of version 1": (
+                first := b"\x00\x02" + closed.id + bytes([1, 1]) + bytes(range(16)) + bytes(24)
+            ).hex(),
+            "answer to version 1": handshake.encode_other_version(closed, other(first, closed)).hex(),
+        },
+        "beacon": {
+            "nonce": b"8 bytes.".hex(),
+            "port": 7700,
+            "datagram": encode_beacon(closed, b"8 bytes.", 7700).hex(),
+        },
+        "messages": said(),
+        "head": head(caller, closed),
+        "statement": statement(caller, closed),
+    }
+
+
+def identity(each: Identity) -> dict[str, str]:
+    return {
+        "secret": each.secret.hex(),
+        "public key": each.key.hex(),
+        "key id": each.key_id.hex(),
+        "signature of 'message'": each.sign(b"message").hex(),
+    }
+
+
+def group(each: Group) -> dict[str, Any]:
+    return {
+        **json.loads(each.to_json()),
+        "secret": None if each.secret is None else each.secret.hex(),
+        "k": each._proof_key.hex(),
+        "id": each.id.hex(),
+        "proof('purpose', 'challenge')": each.prove(b"purpose", b"challenge").hex(),
+    }
+
+
+def other(hello: bytes, of: Group) -> OtherVersion:
+    heard = decode(hello, of)
+    assert isinstance(heard, OtherVersion)
+    return heard
+
+
+def conversation(caller: Identity, called: Identity, of: Group, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    ephemeral = [counting(100), counting(150)]
+    fresh = [X25519PrivateKey.from_private_bytes(each) for each in ephemeral]
+
+    class Prepared:
+        @staticmethod
+        def generate() -> X25519PrivateKey:
+            return fresh.pop(0)
+
+    shared = fresh[0].exchange(X25519PublicKey.from_public_bytes(fresh[1].public_key().public_bytes_raw()))
+    monkeypatch.setattr(handshake, "X25519PrivateKey", Prepared)
+    calling = Caller(caller, of, nonce=bytes(range(16)), session_id=b"anne")
+    cookie = CookieJar(bytes(32)).make(("192.0.2.1", 7700), 100.0)
+    answer = handshake.encode_cookie(of, calling.nonce, cookie)
+    join = calling.join(cookie, alone=True)
+    heard = decode(join, of)
+    assert isinstance(heard, Join)
+    answered = answer_join(heard, called, of, session_id=b"bert", full=False)
+    assert isinstance(answered, tuple)
+    theirs, welcome = answered
+    welcomed = decode(welcome, of)
+    assert isinstance(welcomed, Welcome)
+    ours = calling.finish(welcomed)
+    assert isinstance(ours, Session)
+    keys = [
+        of.derive(shared, transcript=join + welcome, label=label)
+        for label in (b"bristle 2 key of the caller", b"bristle 2 key of the called")
+    ]
+    return {
+        "caller's ephemeral secret": ephemeral[0].hex(),
+        "called's ephemeral secret": ephemeral[1].hex(),
+        "hello": calling.hello().hex(),
+        "cookie": answer.hex(),
+        "join": join.hex(),
+        "welcome": welcome.hex(),
+        "shared": shared.hex(),
+        "transcript": sha256(join + welcome).hexdigest(),
+        "key of the caller": keys[0].hex(),
+        "key of the called": keys[1].hex(),
+        "sealed by the caller: 'hello', 'again'": [ours.seal(b"hello").hex(), ours.seal(b"again").hex()],
+        "sealed by the called: 'hello'": [theirs.seal(b"hello").hex()],
+    }
+
+
+def said() -> dict[str, str]:
+    others = ((b"\x55" * 20, ("192.0.2.1", 7700)), (b"\x66" * 20, ("::1", 1)))
+    examples: dict[str, messages.Message] = {
+        "manifest: order 1, pieces of 1000, 'signed'": messages.SignedManifest(1, 1000, b"signed"),
+        "piece: sequence 5, order 2, index 0, 'data'": messages.Piece(5, 2, 0, b"data"),
+        "piece of a statement": messages.Piece(5, 2, 0, b"data", Kind.STATEMENT),
+        "acknowledgement: sequence 5, newest 2, base 3, later 3 + 1 and 3 + 10": messages.Acknowledgement(
+            5, 2, 3, 0b10_0000_0001
+        ),
+        "acknowledgement of a statement: send no more": messages.Acknowledgement(
+            5, 2, messages.STOP, kind=Kind.STATEMENT
+        ),
+        "peers: seen 7, 192.0.2.1 port 7700 and ::1 port 1": messages.Peers(7, others),
+        "leave": messages.Leave(),
+    }
+    return {name: messages.encode(message).hex() for name, message in examples.items()}
+
+
+def head(author: Identity, of: Group) -> dict[str, Any]:
+    values = np.arange(16, dtype=np.float32).reshape(2, 8) / 4
+    bodies = {name: encode_head(values, encoding=name, compress=False) for name in ENCODINGS.values()}
+    body = bodies["float32"]
+    manifest = Manifest(
+        group=of.id, author=author.key, sequence=1_700_000_000_000, iteration=7, encoding="float32",
+        compression=PLAIN, classes=2, features=8, body=len(body), digests=digests_of(body),
+        extensions=(claims_extension(np.array([True, False])),),
+    )  # fmt: skip
+    return {
+        "values": values.tolist(),
+        "bodies": {name: each.hex() for name, each in bodies.items()},
+        "claims": [True, False],
+        "manifest of float32": encode_manifest(manifest, author).hex(),
+    }
+
+
+def statement(author: Identity, of: Group) -> dict[str, Any]:
+    rows = np.array([[1, -2, 0, 0, 0.5, 3e8, 0, 1], [0] * 8], dtype=float)
+    factors, diagonal = np.arange(8.0).reshape(1, 8), np.zeros(8)
+    body = encode_statement(Statement(rows, np.array([25, 0]), factors, diagonal), compress=False)
+    manifest = Manifest(
+        group=of.id, author=author.key, kind=Kind.STATEMENT, sequence=1_700_000_000_001, expires=1_800_000_000,
+        encoding="float16", compression=PLAIN, classes=2, features=8, rank=1, body=len(body), digests=digests_of(body),
+    )  # fmt: skip
+    return {
+        "counts": [25, 0],
+        "means": rows.tolist(),
+        "factors": factors.tolist(),
+        "diagonal": diagonal.tolist(),
+        "expires": manifest.expires,
+        "body of float16": body.hex(),
+        "manifest": encode_manifest(manifest, author).hex(),
+    }
+
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as context:
+        FILE.write_text(json.dumps(vectors(context), indent=1) + "\n", encoding="utf-8")
