@@ -153,7 +153,7 @@ class Peer:
         order, sent_at, delivered = 0, 0.0, False
         incoming = Incoming(self.group, key)
         # The first sealed message makes the caller a neighbour.
-        self.socket.sendto(session.seal(struct.pack(">BQB", PEERS, 0, 0)), self.address)
+        self.socket.sendto(session.seal(struct.pack(">BQBB", PEERS, 0, 0, 0)), self.address)
         while not (delivered and incoming.head is not None):
             if time.monotonic() > self.deadline:
                 raise TimeoutError(f"delivered: {delivered}, taken: {incoming.head is not None}")
