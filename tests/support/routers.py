@@ -19,12 +19,15 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.support.fault_peers import write_digits
+
 PORT = 7700
 LONG = 60.0
 """Seconds after which something that one waits for will not happen any more."""
 
 Ports = Literal["kept", "random"]
 _TOOLS = ("unshare", "nsenter", "ip", "nft", "mount")
+_BRISTLE = (sys.executable, "-c", "from bristle.cli import main; main()")
 _ROOT = Path(__file__).parents[2]
 
 
@@ -35,18 +38,25 @@ class NotPermittedError(Exception):
 class Internet:
     """A bridge that stands for the internet, 198.51.100.0/24, and what is connected to it.
 
+    Parameters
+    ----------
+    delay : float
+        Seconds that a datagram between two public addresses is on its way.
+
     Raises
     ------
     NotPermittedError
         If the machine does not allow that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, delay: float = 0.0) -> None:
         missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
         if missing:
             raise NotPermittedError(f"there is no `{missing[0]}` here")
         self.peers: list[RoutedPeer] = []
-        self._public = 0
+        self.services: list[subprocess.Popen[bytes]] = []
+        self._slow_line: subprocess.Popen[bytes] | None = None
+        self.addresses: dict[str, str] = {}
         self._behind: dict[str, int] = {}
         self._isolating: set[str] = set()
         ready = "mount -t tmpfs none /run && mkdir /run/netns && ip link set lo up && echo ready && exec cat"
@@ -64,8 +74,12 @@ class Internet:
             self.close()
             raise NotPermittedError(f"network namespaces cannot be made here: {said}")
         try:
-            self._do("ip link add internet type bridge forward_delay 0")
-            self._do("ip link set internet up")
+            if delay:
+                words = [sys.executable, "-m", "tests.support.slow_line", str(delay)]
+                self._slow_line = subprocess.Popen(self.inside(words), env=self.environment())
+            else:
+                self._do("ip link add internet type bridge forward_delay 0")
+                self._do("ip link set internet up")
             self.router("trial", drops_new=True)
         except subprocess.CalledProcessError as error:
             self.close()
@@ -85,14 +99,15 @@ class Internet:
         self._do(f"ip netns add {name}")
         self._do("ip link set lo up", name)
         self._do(f"ip link add to-{name} type veth peer name eth0 netns {name}", at)
-        self._do(f"ip link set to-{name} master {bridge} up", at)
+        if at is not None or self._slow_line is None:
+            self._do(f"ip link set to-{name} master {bridge}", at)
+        self._do(f"ip link set to-{name} up", at)
         self._do(f"ip address add {address}/24 dev eth0", name)
         self._do("ip link set eth0 up", name)
 
     def public(self, name: str) -> str:
         """Add a machine with a public address; return that."""
-        self._public += 1
-        address = f"198.51.100.{self._public}"
+        address = self.addresses[name] = f"198.51.100.{len(self.addresses) + 1}"
         self._machine(name, address, "internet")
         return address
 
@@ -139,19 +154,43 @@ class Internet:
     def peer(self, name: str, *, known: str | None = None, **options: Any) -> RoutedPeer:
         """Start a peer on a machine, which knows another one by its address."""
         words = [sys.executable, "-m", "tests.support.routed_peer", json.dumps({"known": known, **options})]
-        # From the anchor's user namespace this machine's files are seen as they are.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), environment.get("PYTHONPATH", "")])
         process = subprocess.Popen(
-            self.inside(words, name), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+            self.inside(words, name),
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.peers.append(RoutedPeer(name, process))
         return self.peers[-1]
+
+    def service(self, name: str, folder: Path, *, known: str | None = None) -> RoutedService:
+        """Start `bristle peer` on a machine, with a few digits."""
+        data = write_digits(folder.with_suffix(".npz"), each=20, test=50)
+        words = (
+            f"peer --application routers --folder {folder} --data {data} --listen 0.0.0.0:{PORT} --http 8080".split()
+        )
+        words += ["--interval", "0.5", "--log-format", "json", *(["--known", f"{known}:{PORT}"] if known else [])]
+        process = subprocess.Popen(self.inside([*_BRISTLE, *words], name), env=self.environment())
+        self.services.append(process)
+        return RoutedService(self, name, folder, process)
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """Return the environment of a process in here: this machine's files are seen as they are."""
+        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+        return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
     def close(self) -> None:
         """End everything."""
         for peer in self.peers:
             peer.kill()
+        for process in self.services:
+            process.kill()
+            process.wait()
+        if self._slow_line is not None:
+            self._slow_line.kill()
+            self._slow_line.wait()
         for stream in (self._anchor.stdin, self._anchor.stdout, self._anchor.stderr):
             if stream is not None:
                 stream.close()
@@ -233,12 +272,68 @@ class RoutedPeer:
         self.process.stdout.close()
 
 
+@dataclass
+class RoutedService:
+    """A `bristle peer` on a machine.
+
+    Parameters
+    ----------
+    network : Internet
+        Where it is.
+    name : str
+        Its machine's name.
+    folder : Path
+        Its folder.
+    process : Popen
+        The process.
+    """
+
+    network: Internet
+    name: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def status_text(self, *words: str) -> str:
+        """Return what `bristle status` prints there."""
+        done = subprocess.run(
+            self.network.inside([*_BRISTLE, "status", str(self.folder), *words], self.name),
+            env={**self.network.environment(), "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        """Return its status."""
+        said = self.status_text("--json", "-")
+        return dict(json.loads(said)) if said else {"neighbours": [], "counters": {}}
+
+    def status_when(self, condition: Callable[[dict[str, Any]], Any], what: str) -> None:
+        """Wait until something holds of its status."""
+        deadline = time.monotonic() + LONG
+        while not condition(status := self.status()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{what}: {self.name} does not; its status is {status}")
+
+    @property
+    def key_id(self) -> str:
+        """Its key id."""
+        return str(self.status()["key_id"])
+
+
 @pytest.fixture
-def internet() -> Iterator[Internet]:
-    """Return a small internet; skip where the machine allows no namespaces."""
-    try:
-        network = Internet()
-    except NotPermittedError as error:
-        pytest.skip(str(error))
-    yield network
-    network.close()
+def internet() -> Iterator[Callable[..., Internet]]:
+    """Make a small internet: internet(delay=...); skip where the machine allows no namespaces."""
+    made: list[Internet] = []
+
+    def make(**options: float) -> Internet:
+        try:
+            made.append(Internet(**options))
+        except NotPermittedError as error:
+            pytest.skip(str(error))
+        return made[-1]
+
+    yield make
+    for network in made:
+        network.close()

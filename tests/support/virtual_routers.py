@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from bristle.commands.demo.relay import Impairment
 from bristle.p2p import Limits
 from bristle.p2p.node import Node
 from bristle.p2p.route import reached
 from bristle.wire import Group
 from bristle.wire.messages import Address
-from tests.support.network import Impairment, VirtualNetwork
+from tests.support.network import VirtualNetwork
 
 REMEMBERS = 30.0
 """Seconds after which a router forgets an unused mapping."""
