@@ -66,7 +66,7 @@ def _scenario(rule: str, iterations: int) -> Scenario:
 def claims(out: Path) -> None:
     """Draw what owners and three liars claim of one class, in the plane of two of its discriminants."""
     liars, label, others = 3, 8, (3, 5)
-    attack = attacks.create("partisans", noise=0.7, past=1.0)
+    attack = attacks.Partisans(noise=0.7, past=1.0)
     world = World(
         Scenario(peers=10, attackers=liars, attack=attack, rule=rules.create("evidence"), iterations=1, seed=1),
         digits(),

@@ -42,7 +42,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"({0.4 * limits.handshake_rate:.0f} while there is no room), "
         f"manifests {16 * limits.manifest_rate:.0f} a second",
         f"{POLL_DATAGRAMS} datagrams every {1000 * POLL_SECONDS:.0f} ms",
-        f"{limits.memory >> 20} MiB of incoming heads",
+        f"{limits.memory >> 20} MiB of incoming bodies",
         f"{MOST_GUESTS} guests; {limits.contacts} addresses; {MOST_BANS} banned keys",
         f"{limits.sender_rate / 1e6:.0f} MB/s in",
         f"{limits.receive_rate / 1e6:.0f} MB/s in, half",

@@ -304,7 +304,9 @@ def damage(home: Path, *, log: bool, chance: random.Random) -> int:
     """
     if log:
         # Among the transactions that count: behind them a log holds what was written back long ago.
-        commits = look_at_log(home / STORE).commits
+        found = look_at_log(home / STORE)
+        assert found is not None, f"{home} has no log"
+        commits = found.commits
         place = 32 + (commits[len(commits) // 2] - 1) * (24 + 4096) + 100
         flip(log_of(home / STORE), place)
         return place

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bristle.p2p import Limits, Overlay
+from bristle import Peer
+from bristle.p2p import Limits
 from bristle.wire import Group
+from bristle.wire.messages import Address
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork
@@ -62,8 +64,8 @@ def test_it_finds_the_values_of_the_vectors() -> None:
     assert [caller.open(bytes.fromhex(each)) for each in said["sealed by the called: 'hello'"]] == [b"hello"]
 
 
-async def second_peer(overlay: Overlay, group: Group, head: Matrix, iteration: int) -> dict[str, Any]:
-    host, port = overlay.address
+async def second_peer(address: Address, group: Group, head: Matrix, iteration: int) -> dict[str, Any]:
+    host, port = address
     wanted = {
         **json.loads(group.to_json()),
         "secret": None if group.secret is None else group.secret.hex(),
@@ -94,7 +96,7 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         await wait(lambda: bool(first.neighbours() and other.neighbours()))
         first.share(head_of(group, 1), iteration=7)
         # A head of 32,000 bytes: many pieces in each direction, compressed in one, and several chunks.
-        found = await second_peer(first, group, head_of(group, 2), 9)
+        found = await second_peer(first.address, group, head_of(group, 2), 9)
         await wait(lambda: any(head.iteration == 9 for head in first.node.inbox._heads.values()))
         (heard,) = first.take()
         assert heard.sender.hex() == found["key id"]
@@ -107,3 +109,25 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
         await wait(lambda: [each.key_id for each in first.neighbours()] == [other.identity.key_id])
 
     on_network(scenario)
+
+
+def test_a_live_peer_learns_with_it(make_peer: Callable[..., Peer], digits: Any, wait: Wait) -> None:
+    """A whole `Peer`, with its store and its rule, takes the head into an iteration, and shares its own."""
+
+    async def run() -> None:
+        async with make_peer("a") as peer:
+            peer.add(*digits.of(range(10)), features=True)
+            await peer.run(1)
+            group = peer._group
+            speaking = asyncio.ensure_future(second_peer(peer.address, group, np.zeros(group.shape, np.float32), 3))
+            await wait(lambda: bool(peer.status().neighbours) or speaking.done())
+            while not speaking.done():
+                await peer.run(1)
+            await peer.run(1)
+            found = await speaking
+            heard = [one for record in peer.decisions() for one in record.heard]
+            assert any(one.sender == found["key id"] and one.iteration == 3 for one in heard)
+            assert np.isfinite(found["head"]["values"]).all()
+            assert found["head"]["iteration"] >= 1
+
+    asyncio.run(run())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
+import sys
 from array import array
 from collections.abc import Iterable
 from contextlib import suppress
@@ -70,6 +71,8 @@ class FloodFilter:
 
     def enable(self, allowed: AllowedTraffic, *, salt: int) -> bool:
         """Drop all but the allowed traffic from now on; return False where the system has no such filter."""
+        if sys.platform != "linux":  # The numbers of the options are Linux' own.
+            return False
         instructions = _program(allowed, self._socket.family, salt)
         if len(instructions) > _MOST_INSTRUCTIONS:
             return False

@@ -26,7 +26,7 @@ FLOODED = 1000.0
 """Refused datagrams per second beyond which the flood filter is enabled."""
 
 POLL_SECONDS = 0.005
-"""Seconds between polls of a crowded socket."""
+"""Seconds between polls of a crowded socket, or of one that the event loop cannot watch."""
 
 POLL_DATAGRAMS = 256
 """Datagrams read per poll; the rest stays in the kernel's buffer, or is dropped when that is full."""
@@ -44,6 +44,10 @@ class UDPSocket:
     In a flood, waking the process for every datagram costs more than processing it. Beyond a rate, the socket is
     therefore polled every few milliseconds, for a bounded number of datagrams. While many are refused, a flood filter
     drops most of them in the kernel, where the system has one.
+
+    An event loop that cannot watch sockets, such as Windows' default one, polls all the time. Its datagram transports
+    are no way out: they go deaf for good after one datagram to a port where nobody listens (CPython issue 127057), and
+    peers call addresses of which some are always dead.
 
     Parameters
     ----------
@@ -75,6 +79,7 @@ class UDPSocket:
         self._filter: FloodFilter | None = None
         self._filter_timer: asyncio.TimerHandle | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
+        self._watched = True
         self._counted = self._refused = 0
         self._since = 0.0
 
@@ -102,11 +107,15 @@ class UDPSocket:
                 f"cannot listen on {host} port {port} ({error.strerror}); choose another port, or 0 for any",
             ) from None
         self._socket, self._loop, self._filter = opened, asyncio.get_running_loop(), FloodFilter(opened)
-        self._loop.add_reader(opened, self.read)
+        try:
+            self._loop.add_reader(opened, self.read)
+        except NotImplementedError:
+            self._watched = False
+            self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
 
     @property
     def crowded(self) -> bool:
-        """Whether the socket is polled because of heavy traffic."""
+        """Whether the socket is polled, because of heavy traffic or because the event loop cannot watch it."""
         return self._poll_timer is not None
 
     @property
@@ -124,12 +133,13 @@ class UDPSocket:
             self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def _poll(self) -> None:
-        """Poll a crowded socket; return to waiting when traffic has fallen."""
+        """Poll the socket; return to waiting when traffic has fallen, where the event loop can."""
         assert self._loop is not None
         self._drain(POLL_DATAGRAMS)
         if self._socket is None:
             return
-        if self._measure(CROWDED / 2, meanwhile=True):
+        crowded = self._measure(CROWDED / 2, meanwhile=True)
+        if crowded or not self._watched:
             self._poll_timer = self._loop.call_later(POLL_SECONDS, self._poll)
         else:
             self._poll_timer = None
@@ -170,13 +180,15 @@ class UDPSocket:
         if self._socket is None:
             return
         read = self._socket.recvfrom
-        try:
-            for _ in range(most):
+        for _ in range(most):
+            try:
                 # One byte more than is looked at tells that a datagram was too long.
                 datagram, address = read(LARGEST_DATAGRAM + 1)
-                come.append((address[:2], datagram))
-        except OSError:  # Nothing more, or an error report about something that was sent.
-            pass
+            except BlockingIOError:
+                break
+            except OSError:  # A report about something that was sent, or, on Windows, a datagram that was too long.
+                continue
+            come.append((address[:2], datagram))
         self.bytes_down += sum(len(datagram) for _, datagram in come)
         if come:
             self._counted += len(come)
@@ -198,7 +210,8 @@ class UDPSocket:
             if self._poll_timer is not None:
                 self._poll_timer.cancel()
                 self._poll_timer = None
-            self._loop.remove_reader(self._socket)
+            if self._watched:
+                self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
 

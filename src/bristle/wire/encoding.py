@@ -152,7 +152,7 @@ def encode_statement(statement: Statement, *, encoding: Encoding = "float16", co
     if (reason := unfit(plain, *plain.rows.shape)) is not None:
         raise ValueError(f"the statement would be {reason.words}")
     counts = np.asarray(plain.counts, dtype=">u4")
-    values = np.concatenate([plain.rows[counts > 0], plain.factors, plain.diagonal[None]])
+    values = np.concatenate([plain.rows[counts > 0], plain.factors, np.asarray(plain.diagonal)[None]])
     exponents = np.maximum(np.frexp(np.abs(values).max(axis=1))[1] - _TOP, _LOWEST).astype(np.int8)
     scaled = np.ldexp(values, -exponents[:, None].astype(np.int32)).astype(_FLOATS[encoding])
     raw = counts.tobytes() + exponents.tobytes() + _planes(scaled)

@@ -109,9 +109,9 @@ def _create(path: Path, content: bytes) -> None:
     """Write a key atomically, without replacing one that another process has just written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        # The flags are Python's own: on Windows one of them keeps the bytes as they are.
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -120,4 +120,4 @@ def _create(path: Path, content: bytes) -> None:
         except FileExistsError:
             return
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
