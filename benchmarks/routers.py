@@ -32,7 +32,11 @@ CASES: dict[str, tuple[dict[str, Any], ...]] = {
     "one for both": (KEPT,),
     "one for both that isolates them": (ISOLATES,),
 }
-LINES = (0.0, 0.05)
+LINES: dict[str, dict[str, Any]] = {
+    "bridge": {},
+    "router": {"routed": True},
+    "50 ms": {"delay": 0.05},
+}
 SOURCES = 200
 RATE = 10_000
 SENDER = f"""
@@ -64,9 +68,9 @@ def start(network: Internet, routers: tuple[dict[str, Any], ...]) -> tuple[Route
     return public, network.peer("one", known=known), network.peer("other", known=known)
 
 
-def meeting(routers: tuple[dict[str, Any], ...], delay: float) -> tuple[float, str]:
+def meeting(routers: tuple[dict[str, Any], ...], line: dict[str, Any]) -> tuple[float, str]:
     """Return after how many seconds both hidden peers have heard each other, and how they reach each other."""
-    network = Internet(delay=delay)
+    network = Internet(**line)
     try:
         _, one, other = start(network, routers)
         seconds = max(one.first_heard(other), other.first_heard(one))
@@ -78,14 +82,14 @@ def meeting(routers: tuple[dict[str, Any], ...], delay: float) -> tuple[float, s
 
 def table(runs: int) -> None:
     """Print how soon hidden peers hear each other."""
-    print("| routers | on the line | heard after, s | reached |\n|---|---|---|---|")
+    print("| routers | between them | heard after, s | reached |\n|---|---|---|---|")
     for name, routers in CASES.items():
-        for delay in LINES:
-            found = [meeting(routers, delay) for _ in range(runs)]
+        for between, line in LINES.items():
+            found = [meeting(routers, line) for _ in range(runs)]
             seconds = sorted(each for each, _ in found)
             ways = ", ".join(sorted({way for _, way in found}))
             span = f"{statistics.median(seconds):.1f} ({seconds[0]:.1f} to {seconds[-1]:.1f})"
-            print(f"| {name} | {1000 * delay:.0f} ms | {span} | {ways} |", flush=True)
+            print(f"| {name} | {between} | {span} | {ways} |", flush=True)
 
 
 def rates(public: RoutedPeer, hidden: tuple[RoutedPeer, ...], seconds: float) -> tuple[float, float, float]:

@@ -51,6 +51,7 @@ def check(data: bytes) -> str:
         group=GROUP,
         limits=LIMITS,
         send=lambda to, datagram: sent.append(datagram),
+        send_near=lambda to, datagram: sent.append(datagram),
         sequence=1,
         rng=random.Random(0),
         entropy=Counted(),

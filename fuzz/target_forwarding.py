@@ -43,6 +43,7 @@ def check(data: bytes) -> str:
         group=GROUP,
         limits=LIMITS,
         send=lambda to, datagram: sent.update([to]),
+        send_near=lambda to, datagram: sent.update([to]),
         sequence=1,
         rng=random.Random(0),
         entropy=Counted(),

@@ -73,6 +73,16 @@ def test_hidden_peers_hear_each_other_within_ten_seconds(
     assert neighbour.forwarder == (public.membership.identity.key_id if way == "forwarded" else None)
 
 
+def test_calls_cross_without_any_delay(routed: Networks, group: Group, head_of: Heads) -> None:
+    # Each side's first hello opens its own router and comes no further.
+    network = routed(delay=0.0)
+    nodes = _, one, other = meet(network, group, ANSWERS, ANSWERS)
+    heard = network.exchange([*nodes], 10, lambda second: head_of(group, second))
+    assert hears(one, other, heard, nodes)
+    assert hears(other, one, heard, nodes)
+    assert network.way(one, other) == network.way(other, one) == "directly"
+
+
 def test_they_hear_each_other_though_datagrams_get_lost(routed: Networks, group: Group, head_of: Heads) -> None:
     for routers in ((KEPT, KEPT), (RANDOM, RANDOM)):
         network = routed(3, loss=0.2, jitter=0.02, duplication=0.1)

@@ -56,6 +56,7 @@ class VirtualNetwork:
             group=group,
             limits=limits or Limits(loopback_datagram=1232),
             send=lambda to, datagram: self.send(address, to, datagram),
+            send_near=lambda to, datagram: self.send_near(address, to, datagram),
             sequence=int(self.now * 1000),
             rng=random.Random(self.rng.random()),
         )
@@ -76,6 +77,9 @@ class VirtualNetwork:
                 continue
             at = self.now + self.impairment.delay + self.rng.uniform(0, self.impairment.jitter)
             heapq.heappush(self._events, (at, next(self._order), source, to, datagram))
+
+    def send_near(self, source: Address, to: Address, datagram: bytes) -> None:
+        """Lose a datagram that is not to come far."""
 
     def deliver(self, source: Address, to: Address, datagram: bytes) -> None:
         """Let a datagram arrive."""

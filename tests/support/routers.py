@@ -36,12 +36,14 @@ class NotPermittedError(Exception):
 
 
 class Internet:
-    """A bridge that stands for the internet, 198.51.100.0/24, and what is connected to it.
+    """A bridge or a router that stands for the internet, 198.51.100.0/24, and what is connected to it.
 
     Parameters
     ----------
     delay : float
         Seconds that a datagram between two public addresses is on its way.
+    routed : bool
+        Whether a router is between all public addresses, as in most of the real internet, instead of a bridge.
 
     Raises
     ------
@@ -49,7 +51,7 @@ class Internet:
         If the machine does not allow that.
     """
 
-    def __init__(self, *, delay: float = 0.0) -> None:
+    def __init__(self, *, delay: float = 0.0, routed: bool = False) -> None:
         missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
         if missing:
             raise NotPermittedError(f"there is no `{missing[0]}` here")
@@ -74,7 +76,10 @@ class Internet:
             self.close()
             raise NotPermittedError(f"network namespaces cannot be made here: {said}")
         try:
-            if delay:
+            self._routed = routed
+            if routed:
+                self._do("sysctl -qw net.ipv4.ip_forward=1")
+            elif delay:
                 words = [sys.executable, "-m", "tests.support.slow_line", str(delay)]
                 self._slow_line = subprocess.Popen(self.inside(words), env=self.environment())
             else:
@@ -99,11 +104,18 @@ class Internet:
         self._do(f"ip netns add {name}")
         self._do("ip link set lo up", name)
         self._do(f"ip link add to-{name} type veth peer name eth0 netns {name}", at)
-        if at is not None or self._slow_line is None:
+        if at is not None or not (self._routed or self._slow_line):
             self._do(f"ip link set to-{name} master {bridge}", at)
         self._do(f"ip link set to-{name} up", at)
-        self._do(f"ip address add {address}/24 dev eth0", name)
         self._do("ip link set eth0 up", name)
+        if at is not None or not self._routed:
+            self._do(f"ip address add {address}/24 dev eth0", name)
+            return
+        self._do(f"ip address add {address}/32 dev eth0", name)
+        self._do("ip route add 198.51.100.254 dev eth0", name)
+        self._do("ip route add default via 198.51.100.254", name)
+        self._do(f"ip address add 198.51.100.254/32 dev to-{name}")
+        self._do(f"ip route add {address} dev to-{name}")
 
     def public(self, name: str) -> str:
         """Add a machine with a public address; return that."""
@@ -327,7 +339,7 @@ def internet() -> Iterator[Callable[..., Internet]]:
     """Make a small internet: internet(delay=...); skip where the machine allows no namespaces."""
     made: list[Internet] = []
 
-    def make(**options: float) -> Internet:
+    def make(**options: Any) -> Internet:
         try:
             made.append(Internet(**options))
         except NotPermittedError as error:

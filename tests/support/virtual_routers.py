@@ -132,6 +132,13 @@ class RoutedNetwork(VirtualNetwork):
             source = here.outward(source, to)
         super().send(source, to, datagram)
 
+    def send_near(self, source: Address, to: Address, datagram: bytes) -> None:
+        here = self.behind.get(source)
+        if self.behind.get(to) is here:
+            self.send(source, to, datagram)
+        elif here is not None and to not in self.behind and to[0] != here.host:
+            here.outward(source, to)
+
     def deliver(self, source: Address, to: Address, datagram: bytes) -> None:
         router = self.routers.get(to[0])
         inside = to if router is None else router.inward(source, to[1])

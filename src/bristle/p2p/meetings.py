@@ -63,7 +63,7 @@ neighbour. Whoever lies about where a peer is makes each of its neighbours send 
 class Calls(Protocol):
     """Begins a handshake over a route."""
 
-    def __call__(self, address: Route, now: float, *, key_id: bytes, yields: bool) -> None:
+    def __call__(self, address: Route, now: float, *, key_id: bytes, yields: bool, crosses: bool) -> None:
         """Begin it, unless one is under way."""
 
 
@@ -178,7 +178,7 @@ class Meetings:
             if not may_tell(address, link.address) and not self._is_near(address):
                 self._counters.refuse(Refusal.BAD_ADDRESS)
             elif self._may_call(address, now):
-                self._call(address, now, key_id=call.key_id, yields=yields)
+                self._call(address, now, key_id=call.key_id, yields=yields, crosses=True)
         return PROMISED
 
     def _is_near(self, address: Address) -> bool:
@@ -233,7 +233,7 @@ class Meetings:
             if link is not None and not isinstance(link.address, Via):
                 meeting.via = None
             elif link is None and meeting.via is not None and now >= meeting.via_at:
-                self._call(meeting.via, now, key_id=key_id, yields=False)
+                self._call(meeting.via, now, key_id=key_id, yields=False, crosses=False)
                 meeting.via_at = meeting.until
             if now > meeting.until:
                 del self.meetings[key_id]

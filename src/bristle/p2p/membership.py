@@ -20,6 +20,7 @@ from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, Other
 from bristle.wire.identity import Identity, key_id_of
 from bristle.wire.messages import (
     MOST_PEERS,
+    Address,
     Leave,
     Message,
     Peers,
@@ -44,6 +45,9 @@ FEW_PEERS = 4
 _AGAIN = 0.5
 """Seconds after which an unanswered message is sent again."""
 
+_CROSSING = 0.1
+"""Seconds between a hello that only opens the own router, and the one that is to arrive."""
+
 _SETTLED = 5.0
 """Seconds for which a new direct session is not replaced by a forwarded one that was begun at the same time."""
 
@@ -63,6 +67,8 @@ class Membership:
         Own identity and group, limits, and counters to update.
     send : callable
         Sends a datagram by a route.
+    send_near : callable
+        Sends a datagram towards an address that passes this peer's router and no other one.
     rng : Random
         For sampling and jitter; nothing secret.
     entropy : callable
@@ -83,6 +89,7 @@ class Membership:
         limits: Limits,
         counters: Counters,
         send: Callable[[Route, bytes], None],
+        send_near: Callable[[Address, bytes], None],
         rng: random.Random,
         entropy: Callable[[int], bytes],
         seen: Callable[[bytes], int],
@@ -90,7 +97,7 @@ class Membership:
         left: Callable[[Link], None],
     ) -> None:
         self.identity, self._group, self._limits, self._counters = identity, group, limits, counters
-        self._send, self._rng, self._entropy = send, rng, entropy
+        self._send, self._send_near, self._rng, self._entropy = send, send_near, rng, entropy
         self._seen, self._joined, self._left = seen, joined, left
         self.contacts = Contacts(limits, rng)
         self.links: dict[bytes, Link] = {}
@@ -122,7 +129,9 @@ class Membership:
 
     # Calls and handshakes
 
-    def call(self, address: Route, now: float, *, key_id: bytes = b"", yields: bool = False) -> None:
+    def call(
+        self, address: Route, now: float, *, key_id: bytes = b"", yields: bool = False, crosses: bool = False
+    ) -> None:
         """Start a handshake, unless one is under way.
 
         Parameters
@@ -133,13 +142,19 @@ class Membership:
             Whom this peer was told to find there.
         yields : bool
             Whether to let the other one join first, since it calls at the same time.
+        crosses : bool
+            Whether the two calls are to cross: both routers should have seen their own side's before the other one's.
         """
         if any(call.address == address for call in self.pending.values()):
             return
         nonce = self._entropy(handshake.NONCE_BYTES)
         caller = Caller(self.identity, self._group, nonce=nonce, session_id=self._new_session_id())
         call = self.pending[nonce] = PendingHandshake(caller, address, now, key_id, yields)
-        self._say(call, caller.hello(), now)
+        if crosses and not isinstance(address, Via):
+            call.said, call.again = caller.hello(), now + _CROSSING
+            self._send_near(address, call.said)
+        else:
+            self._say(call, caller.hello(), now)
 
     def _say(self, call: PendingHandshake, datagram: bytes, now: float) -> None:
         """Send a datagram that is repeated until answered."""

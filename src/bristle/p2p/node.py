@@ -63,6 +63,8 @@ class Node:
         Its identity, group and limits.
     send : callable
         Sends a datagram to an address.
+    send_near : callable
+        Sends a datagram towards an address that passes this peer's router and no other one.
     sequence : int
         Sequence number of the first shared body.
     rng : Random, optional
@@ -80,6 +82,7 @@ class Node:
         group: Group,
         limits: Limits,
         send: Callable[[Address, bytes], None],
+        send_near: Callable[[Address, bytes], None],
         sequence: int,
         rng: random.Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -88,7 +91,7 @@ class Node:
         if not group.admits(identity.key_id):
             raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
         self.counters = Counters()
-        self.transmit = send
+        self.transmit, self._transmit_near = send, send_near
         self._group = group
         self._limits = limits
         self._shared = SharedBudget(limits)
@@ -116,6 +119,7 @@ class Node:
             limits=limits,
             counters=self.counters,
             send=self._count_and_send,
+            send_near=self._count_and_send_near,
             rng=rng or random.Random(int.from_bytes(entropy(8), "big")),
             entropy=entropy,
             seen=self.inbox.seen,
@@ -140,9 +144,16 @@ class Node:
             datagram = forwarder.session.seal(messages.encode(Forward(route.circuit, datagram)))
         else:
             address = route
+        self._count(datagram)
+        self.transmit(address, datagram)
+
+    def _count_and_send_near(self, address: Address, datagram: bytes) -> None:
+        self._count(datagram)
+        self._transmit_near(address, datagram)
+
+    def _count(self, datagram: bytes) -> None:
         self.counters.datagrams_out += 1
         self.counters.bytes_out += len(datagram)
-        self.transmit(address, datagram)
 
     def send_message(self, link: Link, message: bytes) -> None:
         """Seal a message and send it to a neighbour."""

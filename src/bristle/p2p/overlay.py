@@ -99,7 +99,12 @@ class Overlay:
                 raise ValueError(f"the port of a known peer, or of the beacon, is from 1 to 65535, not {port}")
         self.udp = UDPSocket(*listen, receive=self._receive, allowed=self._allowed_traffic, unread=self._unread)
         self.node = Node(
-            identity=identity, group=group, limits=limits, send=self._transmit, sequence=int(time.time() * 1000)
+            identity=identity,
+            group=group,
+            limits=limits,
+            send=self._transmit,
+            send_near=self._transmit_near,
+            sequence=int(time.time() * 1000),
         )
         self._beacon_port = beacon
         self._beacon: Beacon | None = None
@@ -193,6 +198,10 @@ class Overlay:
     def _transmit(self, address: Address, datagram: bytes) -> None:
         if self.udp.is_open():
             self.udp.send(address, datagram)
+
+    def _transmit_near(self, address: Address, datagram: bytes) -> None:
+        if self.udp.is_open():
+            self.udp.send_near(address, datagram)
 
     def _receive(self, come: list[tuple[Address, bytes]]) -> int:
         now, ended, receive = self._now(), self.node.outbox.ended, self.node.receive
