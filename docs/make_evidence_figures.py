@@ -80,16 +80,16 @@ def claims(out: Path) -> None:
     means = np.stack([np.asarray(statements[who].rows)[c] for who, c in zip(owner, which, strict=True)])
     count = np.array([np.asarray(statements[who].counts)[c] for who, c in zip(owner, which, strict=True)])
     scatter = pool_scatter(statements)
-    all_claims = Claims(owner, which, count, scatter.products(means), 10)
+    all_claims = Claims(owner, which, count, scatter.vectors(means).products(), 10)
     mine = exchange.samples[0]
     rest = np.asarray(mine.features) - np.asarray(statements[0].rows)[np.asarray(mine.labels)]
-    spread = float((scatter.solve(rest) * rest).sum() / (len(rest) - 4))
+    spread = float(scatter.vectors(rest).squares().sum() / (len(rest) - 4))
     located = robust_means(all_claims, independent(all_claims, spread), spread)
     locations = located.mixture @ means
     those = which == label
     truth = np.asarray(digits().train)[np.asarray(digits().train_labels) == label].mean(axis=0)
     axis = np.stack([locations[label] - locations[other] for other in others])
-    solved = scatter.solve(axis)
+    solved = scatter.solved(scatter.vectors(axis))
     # In standard errors of one honest mean, about the true mean.
     unit = np.sqrt((rest @ solved.T).var(axis=0) / count[those][0])
     placed = (means[those] - truth) @ solved.T / unit

@@ -151,7 +151,8 @@ class Exchange:
                 self.statements[one] if one < peers else crafted[one - peers] for one in who
             ]
             theirs += [None] * (width - len(who))
-            parts.append(self.rule.weigh(self.statements[peer], theirs, self.samples[peer]).light())
+            rng = np.random.default_rng([self._scenario.seed, int(Stream.MODELS), peer, iteration])
+            parts.append(self.rule.weigh(self.statements[peer], theirs, self.samples[peer], rng).light())
         decision = EvidenceDecision(parts, (peers,), like)
         return Exchanged(decision, senders, None if mask.all() else mask)
 

@@ -101,7 +101,7 @@ def test_bridges_between_honest_owners_do_not_join_them(seed: int, steps: int) -
     bridge = shares * means[0, 0] + (1 - shares) * means[0, 1]
     weights = independent(world([np.concatenate([means[0], bridge]), *means[1:]]), FEATURES)
     assert weights[: 4 + steps].sum() >= 3
-    np.testing.assert_array_equal(weights[2:4], 1)
+    assert weights[2:4].sum() >= 1.5  # The third owner may happen to be next to a bridge.
 
 
 def located(

@@ -28,10 +28,13 @@ def test_solutions_and_products_are_those_of_dense_algebra(seed: int, features: 
     dense = np.diag(diagonal) + rows.T @ rows
     vectors = rng.standard_normal((5, features))
     expected = np.linalg.solve(dense, vectors.T).T
-    np.testing.assert_allclose(scatter.solve(vectors), expected, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(scatter.products(vectors), vectors @ expected.T, rtol=1e-7, atol=1e-9)
-    scaled, taken = scatter.halves(vectors)
-    np.testing.assert_allclose(scaled @ scaled.T - taken @ taken.T, vectors @ expected.T, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(scatter.solved(scatter.vectors(vectors)), expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(scatter.vectors(vectors).products(), vectors @ expected.T, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(scatter.vectors(vectors).squares(), (vectors * expected).sum(axis=1), rtol=1e-7)
+    mixture = rng.standard_normal((3, 5))
+    mixed, plain = scatter.vectors(vectors).mixed(mixture), scatter.vectors(mixture @ vectors)
+    np.testing.assert_allclose(mixed.distances(plain), plain.distances(mixed).T, atol=1e-7)
+    np.testing.assert_allclose(np.diag(mixed.distances(plain)), 0, atol=1e-7)
 
 
 def honest(seed: int, people: int = 6) -> list[Statement]:
@@ -93,14 +96,14 @@ def test_counts_do_not_buy_weight_in_the_scatter() -> None:
 @pytest.mark.parametrize("people", [1, 2, 3])
 def test_few_statements_still_have_an_inverse(people: int) -> None:
     scatter = pool_scatter(honest(5, people))
-    assert np.isfinite(scatter.solve(np.eye(12))).all()
-    assert np.linalg.eigvalsh(scatter.products(np.eye(12))).min() > 0
+    assert np.isfinite(scatter.solved(scatter.vectors(np.eye(12)))).all()
+    assert np.linalg.eigvalsh(scatter.vectors(np.eye(12)).products()).min() > 0
 
 
 def test_nothing_known_of_the_scatter_leaves_distances() -> None:
     empty = Statement(np.zeros((2, 4)), np.ones(2), np.zeros((0, 4)), np.zeros(4))
     scatter = pool_scatter([empty, empty])
-    assert np.isfinite(scatter.products(np.eye(4))).all()
+    assert np.isfinite(scatter.vectors(np.eye(4)).products()).all()
 
 
 def mean_distance(points: Floats, weights: Floats, place: Floats) -> float:

@@ -26,7 +26,7 @@ from bristle.rules.evidence.location import (
     robust_means,
     vet,
 )
-from bristle.rules.evidence.scatter import Scatter, pool_scatter
+from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
 from bristle.rules.evidence.statement import Floats, Statement, state, unfit
 from bristle.rules.inbox import Inbox
 
@@ -38,6 +38,9 @@ MARGIN = 2.33
 
 THEFT = 0.01
 """The share of the own samples, each judged without itself, that disputed classes may take."""
+
+SKETCHES = 48
+"""The scatter of so many statements is pooled at most, drawn at random where there are more."""
 
 OUTLIERS = 0.01
 """The share of a peer's own samples, each judged without itself, that the distance for abstaining leaves outside."""
@@ -96,7 +99,8 @@ class Answer:
     def distances(self, features: Array) -> Floats:
         """Return the squared Mahalanobis distance [S] of samples to the nearest location that is answered."""
         x = to_numpy(features).astype(np.float64)
-        found: Floats = _distances(self.scatter, x, self.locations[self.known]).min(axis=1)
+        places = self.scatter.vectors(self.locations[self.known])
+        found: Floats = self.scatter.vectors(x).distances(places).min(axis=1)
         return found
 
     def abstains(self, features: Array) -> Booleans:
@@ -204,7 +208,8 @@ class Evidence(Rule):
     rank : float
         A sketch has `rank * sqrt(freedom)` directions: more samples support more.
     cap : float
-        Along no direction does a sender's scatter count for more than so many times what most others see.
+        Along no direction does a sender's scatter count for more than 1 + cap sqrt(n / 100) times what most others
+        see, for n degrees of freedom of one.
     refuse : float
         Standard errors from the own mean, along the worst discriminant of the worst class, from which a sender is
         refused; times the spread between people where that is more than sampling noise.
@@ -217,7 +222,7 @@ class Evidence(Rule):
     """
 
     rank: float = 2.4
-    cap: float = 2.5
+    cap: float = 1.0
     refuse: float = 6.5
     quorum: float = 4.0
     held_out: bool = True
@@ -263,8 +268,10 @@ class Evidence(Rule):
             False where a statement is absent.
         evaluation : Evaluation
             The receiver's samples [..., S, D], those in its statement.
-        claims, context, rng
-            Not used: counts are the claims, and nothing is remembered or drawn.
+        rng : numpy.random.Generator, optional
+            Draws whose scatter is pooled where there are more than SKETCHES statements; without one, always the same.
+        claims, context
+            Not used: counts are the claims, and nothing is remembered.
         """
         if is_array(own) or isinstance(received, Pool) or is_array(received):
             _refuse_heads()
@@ -281,6 +288,7 @@ class Evidence(Rule):
         x, y = to_numpy(evaluation.features).astype(np.float64), to_numpy(evaluation.labels)
         if y.shape[:-1] != batch or x.shape != (*y.shape, features):
             raise ValueError(f"evaluation must have features [*{batch}, samples, {features}], not {x.shape}")
+        generator = rng if isinstance(rng, np.random.Generator) else None
         parts = []
         for place in np.ndindex(batch):
             theirs: list[Statement | None]
@@ -292,10 +300,17 @@ class Evidence(Rule):
             if mask is not None:
                 here = to_numpy(mask)[place]
                 theirs = [one if bool(present) else None for one, present in zip(theirs, here, strict=True)]
-            parts.append(self.weigh(mine[place] if place else mine, theirs, Evaluation(x[place], y[place])))
+            held = Evaluation(x[place], y[place])
+            parts.append(self.weigh(mine[place] if place else mine, theirs, held, generator))
         return EvidenceDecision(parts, batch, own.rows)
 
-    def weigh(self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation) -> Weighed:
+    def weigh(
+        self,
+        own: Statement,
+        theirs: Sequence[Statement | None],
+        samples: Evaluation,
+        rng: np.random.Generator | None = None,
+    ) -> Weighed:
         """Decide for one receiver; `theirs` are strangers' statements, None where one is absent."""
         own = own.numpy()
         classes, features = own.rows.shape
@@ -311,35 +326,40 @@ class Evidence(Rule):
                 reasons[place] = int(problem or Reason.ABSENT)
         places = np.array([-1, *(place for place, _ in fit)])
         statements = [own, *(one for _, one in fit)]
-        scatter = pool_scatter(statements, cap=self.cap)
+        about = x - np.asarray(own.rows)[y]
+        pooled = statements
+        if len(statements) > SKETCHES:
+            drawn = (rng or np.random.default_rng(0)).choice(len(fit), SKETCHES - 1, replace=False)
+            pooled = [own, *(statements[1 + place] for place in np.sort(drawn))]
+        scatter = pool_scatter(pooled, about, cap=self.cap)
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
         if not len(owner):
             raise ValueError("nobody states anything, so that nothing can be decided: give the receiver samples")
         means = np.stack([np.asarray(statements[who].rows)[c] for who, c in zip(owner, label, strict=True)])
         count = np.array([np.asarray(statements[who].counts)[c] for who, c in zip(owner, label, strict=True)])
-        claims = Claims(owner, label, count, scatter.products(means), classes)
-        rest = x - np.asarray(own.rows)[y]
+        stated = scatter.vectors(means)
+        claims = Claims(owner, label, count, stated.products(), classes)
+        rest = scatter.vectors(about)
         freedom = len(y) - len(np.unique(y))
-        scaled, taken = scatter.halves(rest)
         # Too few samples to measure: what the pooled scatter expects, one a dimension that it leaves.
-        spread = ((scaled**2).sum() - (taken**2).sum()) / freedom if freedom > 0 else 0.0
+        spread = float(rest.squares().sum()) / freedom if freedom > 0 else 0.0
         spread = spread if spread > 0 else float(features)
         weights = independent(claims, spread)
         kept = np.ones(len(label), dtype=bool)
-        located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom, spread)
+        located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
         errors = vet(claims, located, variance, spread, refuse=self.refuse).errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
         refused = worst > self.refuse
         if refused.any():
             kept = ~refused[owner]
-            located, variance = self._locate(claims, weights, kept, scatter, means, rest, freedom, spread)
+            located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
         dissent, total, apart = disputes(claims.only(kept), _only(located, kept), weights[kept], variance, spread)
         known = claims.only(kept).known
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         foreign = np.setdiff1d(known, held)
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
-        others = (lambda: pool_scatter(statements[1:], cap=self.cap)) if len(statements) > 1 else None
-        answer = self._answer_of(located, means, scatter, x, y, own, known, disputed, variance, others)
+        others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap)) if len(pooled) > 1 else None
+        answer = self._answer_of(located, means, stated, scatter, x, y, own, known, disputed, variance, others)
         found = _Findings(errors, apart, kept, refused, disputed)
         return self._words(answer, claims, located, weights, reasons, places, found)
 
@@ -348,9 +368,8 @@ class Evidence(Rule):
         claims: Claims,
         weights: Floats,
         kept: Booleans,
-        scatter: Scatter,
-        means: Floats,
-        rest: Floats,
+        stated: Vectors,
+        rest: Vectors,
         freedom: int,
         spread: float,
     ) -> tuple[Located, Floats]:
@@ -363,7 +382,7 @@ class Evidence(Rule):
         located = Located(mixture, shares, projected, projected @ mixture.T)
         known = some.known
         variance = np.zeros((claims.classes, claims.classes))
-        along = rest @ scatter.solve(mixture[known] @ means).T
+        along = rest.products(stated.mixed(mixture[known]))
         inner = along.T @ along / max(freedom, 1)
         squares = np.diag(inner)
         variance[np.ix_(known, known)] = np.maximum(squares[:, None] + squares[None] - 2 * inner, 0)
@@ -377,6 +396,7 @@ class Evidence(Rule):
         self,
         located: Located,
         means: Floats,
+        stated: Vectors,
         scatter: Scatter,
         x: Floats,
         y: Integers,
@@ -387,15 +407,17 @@ class Evidence(Rule):
         others: Callable[[], Scatter] | None,
     ) -> Answer:
         locations = located.mixture @ means
-        head = scatter.solve(locations)
-        bias = -0.5 * (head * locations).sum(axis=1)
+        head = scatter.solved(stated.mixed(located.mixture))
+        bias = start = -0.5 * (head * locations).sum(axis=1)
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         answered = np.setdiff1d(known, disputed) if self.cautious and len(held) else known
         if len(disputed) and len(held) and not self.cautious:
             scores = x @ head.T + bias
             gain = _without_itself(x, y, scatter, locations, located, own)[0]
             scores[np.arange(len(y)), y] -= 0.5 * gain
+            bias = start.copy()
             bias[disputed] -= _lowering(scores, held, disputed, located.products, variance)
+        moved = bias - start
         # What all classes have in common decides nothing: without it, scores are small numbers.
         head = head - head[answered].mean(axis=0)
         bias = bias - bias[answered].mean()
@@ -404,8 +426,6 @@ class Evidence(Rule):
         silent = np.setdiff1d(np.arange(len(bias)), answered)
         head[silent] = 0
         bias[silent] = bias[answered].min() - size * loudest - 1
-        moved = bias + 0.5 * (scatter.solve(locations) * locations).sum(axis=1)
-        moved = moved - moved[answered].mean()
 
         def calibrate() -> tuple[float, float]:
             return _calibrated(others() if others else scatter, moved, answered, locations, located, x, y, own)
@@ -491,16 +511,6 @@ def _twins(claims: Claims, weights: Floats, places: Integers, senders: int) -> I
     return found
 
 
-def _distances(scatter: Scatter, x: Floats, locations: Floats) -> Floats:
-    """Return squared Mahalanobis distances [S, C]."""
-    (xs, xt), (ms, mt) = scatter.halves(x), scatter.halves(locations)
-    products = xs @ ms.T - xt @ mt.T
-    squares = (xs**2).sum(axis=1) - (xt**2).sum(axis=1)
-    own = (ms**2).sum(axis=1) - (mt**2).sum(axis=1)
-    found: Floats = np.maximum(squares[:, None] - 2 * products + own[None], 0)
-    return found
-
-
 def _calibrated(
     scatter: Scatter,
     moved: Floats,
@@ -518,7 +528,7 @@ def _calibrated(
     """
     if not len(y):
         return 1.0, float("inf")
-    distances = _distances(scatter, x, locations[answered])
+    distances = scatter.vectors(x).distances(scatter.vectors(locations[answered]))
     gain, usable = _without_itself(x, y, scatter, locations, located, own)
     usable &= np.isin(y, answered)
     if not usable.any():
@@ -541,9 +551,9 @@ def _without_itself(
     # Claims are ordered by sender, the receiver's first, and within a sender by class.
     order = np.cumsum(counts > 0) - 1
     parts = located.shares[y, order[y]] / np.maximum(counts[y] - 1, 1)
-    rest = x - np.asarray(own.rows)[y]
-    solved = scatter.solve(rest)
-    gain = 2 * parts * (solved * (x - locations[y])).sum(axis=1) + parts**2 * (solved * rest).sum(axis=1)
+    rest, places = scatter.vectors(x - np.asarray(own.rows)[y]), scatter.vectors(x - locations[y])
+    between = (rest.scaled * places.scaled).sum(axis=1) - (rest.taken * places.taken).sum(axis=1)
+    gain = 2 * parts * between + parts**2 * rest.squares()
     return np.where(counts[y] > 1, gain, 0.0), counts[y] > 1
 
 

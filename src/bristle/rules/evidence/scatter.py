@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from bristle.rules.evidence.statement import Floats, Statement
 
+Integers = npt.NDArray[np.int64]
+
+AT_ONCE = 2**22
+"""Numbers of an intermediate result that are worked on together."""
+
+FEW = 8
+"""Fewer samples say nothing of how far off a covariance is."""
+
+USUAL, LEAST, MOST = 0.1, 0.01, 0.5
+"""The shrinkage where nothing is known, and its bounds."""
+
 
 class Scatter:
-    """A covariance S = diag(d) + B'B, and its inverse by Woodbury: for few factors no D x D matrix is ever made.
+    """A covariance S = diag(d) + B'B, and its inverse by Woodbury where there are fewer factors than features.
 
     Parameters
     ----------
@@ -22,126 +36,227 @@ class Scatter:
         self.diagonal, self.factors = diagonal, factors
         self._scale = 1 / np.sqrt(diagonal)
         scaled = factors * self._scale
-        inner = scaled @ scaled.T
+        self._wide = len(factors) < len(diagonal)
+        # (I + B B')^-1 in the units of the diagonal, or (I + B'B)^-1: one triangular inverse serves all vectors.
+        inner = scaled @ scaled.T if self._wide else scaled.T @ scaled
         inner[np.diag_indices(len(inner))] += 1
-        # T'T is what B takes away from the inverse of the diagonal.
-        self._taken: Floats = np.linalg.solve(np.linalg.cholesky(inner), scaled)
+        self._inverse: Floats = np.linalg.inv(np.linalg.cholesky(inner))
+        self._scaled = scaled
 
-    def halves(self, vectors: Floats) -> tuple[Floats, Floats]:
-        """Return (V, P) of some vectors so that u' S^-1 v = U V' - P_u P_v'."""
-        scaled = vectors * self._scale
-        return scaled, scaled @ self._taken.T
+    def vectors(self, plain: Floats) -> Vectors:
+        """Return vectors [K, D] in the form in which inner products with respect to S^-1 are cheap."""
+        scaled = plain * self._scale
+        if not self._wide:
+            return Vectors(scaled @ self._inverse.T, scaled[:, :0])
+        return Vectors(scaled, (scaled @ self._scaled.T) @ self._inverse.T)
 
-    def solve(self, vectors: Floats) -> Floats:
-        """Return S^-1 v for vectors [K, D]."""
-        scaled, taken = self.halves(vectors)
-        found: Floats = (scaled - taken @ self._taken) * self._scale
+    def solved(self, vectors: Vectors) -> Floats:
+        """Return S^-1 v [K, D]."""
+        found: Floats
+        if self._wide:
+            found = (vectors.scaled - (vectors.taken @ self._inverse) @ self._scaled) * self._scale
+        else:
+            found = (vectors.scaled @ self._inverse) * self._scale
         return found
 
-    def products(self, vectors: Floats) -> Floats:
-        """Return u' S^-1 v for all pairs of vectors [K, D]: [K, K]."""
-        scaled, taken = self.halves(vectors)
-        found: Floats = scaled @ scaled.T - taken @ taken.T
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors v with u' S^-1 v = U V' - P_u P_v'.
+
+    Parameters
+    ----------
+    scaled : array [K, D]
+        In units of the diagonal's standard deviations, or white: U.
+    taken : array [K, R]
+        What the factors take away from the inverse of the diagonal: P; nothing where U is white.
+    """
+
+    scaled: Floats
+    taken: Floats
+
+    def __getitem__(self, rows: Integers) -> Vectors:
+        """Return some of them."""
+        return Vectors(self.scaled[rows], self.taken[rows])
+
+    def mixed(self, mixture: Floats) -> Vectors:
+        """Return the linear combinations `mixture` [J, K] @ vectors."""
+        return Vectors(mixture @ self.scaled, mixture @ self.taken)
+
+    def products(self, others: Vectors | None = None) -> Floats:
+        """Return u' S^-1 v [K, J] for all pairs of these vectors and some others, or of these."""
+        some = self if others is None else others
+        found: Floats = self.scaled @ some.scaled.T - self.taken @ some.taken.T
+        return found
+
+    def squares(self) -> Floats:
+        """Return v' S^-1 v [K]."""
+        found: Floats = (self.scaled**2).sum(axis=1) - (self.taken**2).sum(axis=1)
+        return found
+
+    def distances(self, others: Vectors) -> Floats:
+        """Return the squared distances [K, J] to some others."""
+        between = self.squares()[:, None] - 2 * self.products(others) + others.squares()[None]
+        found: Floats = np.maximum(between, 0)
         return found
 
 
 def geometric_median(products: Floats, weights: Floats, steps: int = 12) -> Floats:
-    """Return the coefficients [K] of the geometric median of K points, given their inner products [K, K].
+    """Return the coefficients [..., K] of the geometric median of K points, given their inner products [..., K, K].
 
     Weiszfeld's steps for argmin_z sum_k w_k ‖x_k - z‖ (Weiszfeld 1937): the answer is a mixture of the points. They
     begin near the point that is nearest to all, and what keeps them from dividing by zero is small beside the distance
-    of most points: neither may grow with points that are far away.
+    of most points: neither may grow with points that are far away. Points of no weight count for nothing.
     """
-    squares = np.diag(products)
-    between = np.maximum(squares[:, None] - 2 * products + squares[None], 0)
-    apart = between[int((np.sqrt(between) @ weights).argmin())]
+    squares = np.diagonal(products, axis1=-2, axis2=-1)
+    between = np.maximum(squares[..., :, None] - 2 * products + squares[..., None, :], 0)
+    sums = (np.sqrt(between) @ weights[..., None])[..., 0]
+    middle = np.where(weights > 0, sums, np.inf).argmin(axis=-1)
+    apart = np.take_along_axis(between, middle[..., None, None], axis=-2)[..., 0, :]
     pull = weights / np.sqrt(np.maximum(apart, _median(apart, weights)) + 1e-12)
-    mixture = pull / pull.sum()
+    mixture = pull / pull.sum(axis=-1, keepdims=True)
     for _ in range(steps):
-        apart = np.maximum(squares - 2 * products @ mixture + mixture @ products @ mixture, 0)
+        along = (products @ mixture[..., None])[..., 0]
+        apart = np.maximum(squares - 2 * along + (mixture * along).sum(axis=-1, keepdims=True), 0)
         pull = weights / np.sqrt(apart + 1e-6 * _median(apart, weights) + 1e-12)
-        mixture = pull / pull.sum()
+        mixture = pull / pull.sum(axis=-1, keepdims=True)
     found: Floats = mixture
     return found
 
 
-def _median(values: Floats, weights: Floats) -> float:
-    """Return the (upper) weighted median of values [K]: of two, the larger."""
-    order = np.argsort(values, kind="stable")
-    sums = np.cumsum(weights[order])
-    return float(values[order][min(np.searchsorted(sums, sums[-1] / 2 * (1 + 1e-9)), len(values) - 1)])
+def _median(values: Floats, weights: Floats) -> Floats:
+    """Return the (upper) weighted median [..., 1] of values [..., K]: of two, the larger."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    sums = np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1)
+    reached = sums >= sums[..., -1:] / 2 * (1 + 1e-9)
+    place = np.where(reached.any(axis=-1), reached.argmax(axis=-1), values.shape[-1] - 1)
+    chosen = np.take_along_axis(order, place[..., None], axis=-1)
+    found: Floats = np.take_along_axis(values, chosen, axis=-1)
+    return found
 
 
-def pool_scatter(statements: Sequence[Statement], *, cap: float = 2.5, floor: float = 0.1) -> Scatter:
+def pool_scatter(
+    statements: Sequence[Statement], rest: Floats | None = None, *, cap: float = 1.0, shrinkage: float | None = None
+) -> Scatter:
     """Return one covariance of all statements, weighted by their degrees of freedom within bounds.
 
-    Along no direction does a sender count for more than `cap` times what most others see there: what it claims is
-    compared with the geometric median of the others' covariances in the span of its own factors, and cut where it
-    claims more. A `floor` of the pooled variance is spread over the features one by one (shrinkage to the diagonal).
+    Along no direction does a sender count for more than 1 + cap sqrt(n / 100) times what most others see there, for n
+    degrees of freedom of one: what it claims is compared with the geometric median of the others' covariances in the
+    span of its own factors, and cut where it claims more. Few samples differ by chance; of many, a difference is one of
+    classes. Sketches that are too alike to come from different samples count once.
+
+    A part a of the pooled covariance is then spread over the features one by one, S = d + a diag(B'B) + (1 - a) B'B: as
+    much as it is expected to be off, a = sum_ij var(s_ij) / sum_ij s_ij^2 over i != j (Ledoit and Wolf 2004; Schäfer
+    and Strimmer 2005), with variances from the receiver's own samples.
 
     Parameters
     ----------
     statements : sequence of Statement
         The own one first.
-    cap, floor : float
+    rest : array [S, D], optional
+        The receiver's samples about the means of their classes, from which the shrinkage is estimated.
+    cap : float
+    shrinkage : float, optional
+        The part a; by default estimated.
     """
-    weights = np.array([float(one.freedom) for one in statements])
+    counts = np.array([float(one.freedom) for one in statements])
     # Freedom is a claim too: nobody counts for more than the receiver, or a quarter of all, say of themselves.
-    weights = np.minimum(weights, min(np.median(weights), max(weights[0], np.quantile(weights, 0.25))))
-    if not weights.any():
-        weights = np.ones_like(weights)
-    weights /= weights.sum()
-    used = np.flatnonzero(weights > 0)
+    counts = np.minimum(counts, min(np.median(counts), max(counts[0], np.quantile(counts, 0.25))))
+    counts = counts if counts.any() else np.ones_like(counts)
+    most = 1 + cap * math.sqrt(counts.max() / 100)
+    used = np.flatnonzero(counts > 0)
     diagonals = np.stack([np.asarray(one.diagonal) for one in statements])
     totals = diagonals + np.stack([(np.asarray(one.factors) ** 2).sum(axis=0) for one in statements])
     level = np.median(totals[used], axis=0)
     level = np.maximum(level, 0.01 * level.mean() + 1e-12)
-    diagonal = np.maximum(weights @ np.minimum(diagonals, cap * level) / level, 0.02)
-    sketches = [np.asarray(statements[int(place)].factors) / np.sqrt(level) for place in used]
-    factors = np.concatenate(
-        [
-            np.sqrt(weights[place]) * part
-            for place, part in zip(used, _capped(sketches, weights[used], diagonal, cap), strict=True)
-        ]
-    )
-    diagonal = diagonal + floor * (factors**2).sum(axis=0)
-    return Scatter(diagonal * level, np.sqrt(1 - floor) * factors * np.sqrt(level))
+    scale = np.sqrt(level)
+    sketches = [np.asarray(statements[int(place)].factors) / scale for place in used]
+    products = _products(sketches)
+    inner = (products**2).sum(axis=(1, 3)) if products.size else np.zeros((len(used), len(used)))
+    fourth = 0.0 if rest is None or len(rest) < FEW else _fourth(rest / scale)
+    weights = np.zeros_like(counts)
+    weights[used] = counts[used] * _distinct(inner, counts[used], fourth)
+    freedom = float(weights.sum())
+    weights /= freedom
+    diagonal = np.maximum(weights @ np.minimum(diagonals, most * level) / level, 0.02)
+    parts = _capped(sketches, products, weights[used], diagonal, most)
+    factors = np.concatenate([np.sqrt(weights[place]) * part for place, part in zip(used, parts, strict=True)])
+    taken = (factors**2).sum(axis=0)
+    if shrinkage is None:
+        size = float(weights[used] @ inner @ weights[used]) - float((taken**2).sum())
+        known = fourth > 0 and size > 0
+        shrinkage = min(max((fourth - size) / freedom / size, LEAST), MOST) if known else USUAL
+    return Scatter((diagonal + shrinkage * taken) * level, np.sqrt(1 - shrinkage) * factors * scale)
 
 
-def _capped(sketches: list[Floats], weights: Floats, diagonal: Floats, cap: float) -> list[Floats]:
+def _fourth(rest: Floats) -> float:
+    """Return the mean of sum_ij (z_i z_j)^2 over i != j, for samples [S, D] about the means of their classes."""
+    squares = rest**2
+    return float((squares.sum(axis=1) ** 2).mean() - (squares**2).sum(axis=1).mean())
+
+
+def _products(sketches: list[Floats]) -> Floats:
+    """Return all inner products [S, R, S, R] of the factors of S sketches, padded with zeros to one rank."""
+    ranks = [len(sketch) for sketch in sketches]
+    count, widest = len(sketches), max(ranks)
+    # Caps and likenesses need no more than 32 bits.
+    together = np.concatenate(sketches).astype(np.float32)
+    where = np.concatenate([place * widest + np.arange(rank) for place, rank in enumerate(ranks)])
+    found = np.zeros((count * widest, count * widest))
+    found[np.ix_(where, where)] = together @ together.T
+    return found.reshape(count, widest, count, widest)
+
+
+def _distinct(inner: Floats, counts: Floats, fourth: float, alike: float = 0.1) -> Floats:
+    """Return 1 for each covariance, shared among those too alike to come from different samples.
+
+    Given inner products tr(S_i S_j): independent covariances of n degrees of freedom are about 2 (fourth - tr(S^2)) / n
+    apart. As with means, the larger of both counts is believed.
+    """
+    squares = np.diag(inner)
+    noise = max(fourth - float(np.median(squares)), 0.0)
+    larger = np.maximum(counts[:, None], counts[None])
+    apart = squares[:, None] + squares[None] - 2 * inner
+    close = (apart < alike * 2 * noise / larger) | np.eye(len(counts), dtype=bool)
+    found: Floats = 1 / close.sum(axis=1)
+    return found
+
+
+def _capped(sketches: list[Floats], products: Floats, weights: Floats, diagonal: Floats, cap: float) -> list[Floats]:
     """Cut each sketch [R, D] down to `cap` times what the others see in its span."""
-    if len(sketches) == 1:
+    count, widest = products.shape[:2]
+    if count == 1 or not widest:
         return sketches
-    ends = np.cumsum([0, *(len(sketch) for sketch in sketches)])
-    together = np.concatenate(sketches)
-    products = together @ together.T
+    size = max(1, AT_ONCE // (widest * max(count * widest, len(diagonal))))
     found = []
-    for place, sketch in enumerate(sketches):
-        part = slice(ends[place], ends[place + 1])
-        values, vectors = np.linalg.eigh(products[part, part])
-        kept = values > 1e-9 * max(values[-1], 1e-300) if len(values) else np.zeros(0, dtype=bool)
-        if not kept.any():
-            found.append(np.zeros((0, sketch.shape[1])))
-            continue
-        turn = (vectors[:, kept] / np.sqrt(values[kept])).T
-        directions = turn @ sketch  # orthonormal
-        seen = turn @ products[part]
-        others = [place_ for place_ in range(len(sketches)) if place_ != place]
-        claims = np.stack(
-            [seen[:, ends[other] : ends[other + 1]] @ seen[:, ends[other] : ends[other + 1]].T for other in others]
-        )
-        flat = claims.reshape(len(claims), -1)
-        typical = np.tensordot(geometric_median(flat @ flat.T, np.sqrt(weights[others]), 8), claims, 1)
-        typical = typical + (directions * diagonal) @ directions.T
-        found.append((_cut(np.diag(values[kept]), typical, cap) * np.sqrt(values[kept])) @ directions)
+    for start in range(0, count, size):
+        some = np.arange(start, min(start + size, count))
+        values, vectors = np.linalg.eigh(products[some, :, some])
+        values = np.where(values > 1e-6 * np.maximum(values[:, -1:], 1e-300), values, 0.0)
+        turns = np.swapaxes(vectors / np.sqrt(np.where(values > 0, values, np.inf))[:, None], -1, -2)
+        seen = (turns @ products[some].reshape(len(some), widest, -1)).reshape(len(some), widest, count, widest)
+        seen = np.ascontiguousarray(np.swapaxes(seen, 1, 2))
+        flat = (seen @ np.swapaxes(seen, -1, -2)).reshape(len(some), count, -1)
+        pull = np.sqrt(weights) * (np.arange(count) != some[:, None])
+        mixture = geometric_median(flat @ np.swapaxes(flat, -1, -2), pull, 8)
+        typical = (mixture[:, None] @ flat).reshape(len(some), widest, widest)
+        padded = np.zeros((len(some), widest, len(diagonal)))
+        for row, place in enumerate(some):
+            padded[row, : len(sketches[place])] = sketches[place]
+        directions = turns @ padded  # orthonormal, or zero
+        others = typical + (directions * diagonal) @ np.swapaxes(directions, -1, -2)
+        others = others + np.where(values > 0, 0.0, 1.0)[:, None] * np.eye(widest)
+        roots = np.sqrt(values)
+        cut = (_cut(roots[:, :, None] * roots[:, None] * np.eye(widest), others, cap) * roots[:, None]) @ directions
+        found += [part[value > 0] for part, value in zip(cut, values, strict=True)]
     return found
 
 
 def _cut(claimed: Floats, reference: Floats, cap: float) -> Floats:
-    """Return a factor F with F G F' <= cap * reference along every direction, and F = I where that holds already."""
+    """Return factors F [..., R, R] with F G F' <= cap * reference along every direction, and F = I if G has that."""
     root = np.linalg.cholesky(reference)
     inverse = np.linalg.inv(root)
-    values, vectors = np.linalg.eigh(inverse @ claimed @ inverse.T)
+    values, vectors = np.linalg.eigh(inverse @ claimed @ np.swapaxes(inverse, -1, -2))
     shrink = np.sqrt(np.minimum(1, cap / np.maximum(values, 1e-12)))
-    found: Floats = root @ (vectors * shrink) @ vectors.T @ inverse
+    found: Floats = root @ (vectors * shrink[..., None, :]) @ np.swapaxes(vectors, -1, -2) @ inverse
     return found
