@@ -35,6 +35,7 @@ TARGETS = (
     "handshake",
     "transfer",
     "datagrams",
+    "forwarding",
     "http",
     "toml",
     "npz",

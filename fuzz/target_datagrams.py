@@ -31,13 +31,14 @@ MOST = 40
 """Things that happen in one input: the limit on its time is one on each of them, then."""
 
 
-class _Counter:
+class Counted:
     """Random bytes that are not random, and never the same twice: session ids must differ."""
 
     def __init__(self) -> None:
         self._next = 0
 
     def __call__(self, size: int) -> bytes:
+        """Return the next number."""
         self._next += 1
         return self._next.to_bytes(size, "big")
 
@@ -50,9 +51,10 @@ def check(data: bytes) -> str:
         group=GROUP,
         limits=LIMITS,
         send=lambda to, datagram: sent.append(datagram),
+        send_near=lambda to, datagram: sent.append(datagram),
         sequence=1,
         rng=random.Random(0),
-        entropy=_Counter(),
+        entropy=Counted(),
     )
     ours = Session(bytes(32), bytes(32), initiator=False, local=b"here", remote=b"far ")
     theirs = Session(bytes(32), bytes(32), initiator=True, local=b"far ", remote=b"here")

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from bristle.wire import messages
 from bristle.wire.kinds import Kind
-from bristle.wire.messages import Acknowledgement, Leave, Message, Peers, Piece, SignedManifest
+from bristle.wire.messages import (
+    Acknowledgement,
+    Call,
+    Forward,
+    Forwarded,
+    Leave,
+    Meet,
+    Message,
+    Peers,
+    Piece,
+    SignedManifest,
+)
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import LARGEST_DATAGRAM
 from harness import BrokenPromiseError, Target
@@ -35,7 +46,14 @@ def seeds() -> dict[str, bytes]:
         "full": Acknowledgement(1 << 40, 1, messages.FULL),
         "peers": Peers(9, ((bytes(20), ("192.0.2.1", 7700)), (b"\xff" * 20, six))),
         "alone": Peers(0),
+        "local": Peers(0, ((bytes(20), six),), (("192.168.1.2", 7700), ("10.0.0.2", 7700))),
         "leave": Leave(),
+        "meet": Meet(b"\x05" * 20),
+        "call": Call(b"\x05" * 20, b"\x01\x02\x03\x04", (("192.0.2.1", 7700), six, ("192.168.1.2", 7700))),
+        "call-nowhere": Call(b"\x05" * 20),
+        "forward": Forward(b"\x01\x02\x03\x04", b"a datagram"),
+        "forwarded": Forwarded(b"\x01\x02\x03\x04", b"a datagram"),
+        "closed": Forwarded(b"\x01\x02\x03\x04"),
     }
     return {name: messages.encode(message) for name, message in made.items()}
 

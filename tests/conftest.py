@@ -14,6 +14,8 @@ pytest_plugins = [
     "tests.support.network",
     "tests.support.paper",
     "tests.support.peers",
+    "tests.support.routers",
+    "tests.support.virtual_routers",
 ]
 
 # How long an example takes depends on what else the machine does.

@@ -12,7 +12,7 @@ import bristle
 from bristle.cli import app
 from bristle.commands import status
 from bristle.commands.progress import patient_bar, terminal
-from bristle.peer.status import ClassCount, Status
+from bristle.peer.status import ClassCount, NeighbourStatus, Status
 
 ADVICE = "pip install 'bristle[plots]' and bristle report out/[bold]/rows.jsonl"
 
@@ -63,3 +63,22 @@ def test_every_console_is_made_in_one_place() -> None:
         if re.search(r"\bConsole\(|TextColumn\(\"[^\"]*description}\"\)", path.read_text(encoding="utf-8"))
     ]
     assert made == ["progress.py"]
+
+
+def test_a_status_says_how_neighbours_are_reached(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    neighbours = (
+        NeighbourStatus(key_id="aa" * 20, address="192.0.2.1:7700", silent=0.5),
+        NeighbourStatus(key_id="bb" * 20, address="192.168.1.3:7700", silent=1.0, reached="locally"),
+        NeighbourStatus(key_id="cc" * 20, address=None, silent=2.0, reached="forwarded", forwarder="aa" * 20),
+    )
+    counters = {"bytes_forwarded": 12_000}
+    about = {"key_id": "ab" * 20, "application": "digits", "iteration": 3, "samples": (), "bytes_last_day": 0}
+    status.show(Status(running=True, counters=counters, neighbours=neighbours, **about))  # type: ignore[arg-type]
+    printed = capsys.readouterr().out
+    assert "directly at 192.0.2.1:7700" in printed
+    assert "locally at 192.168.1.3:7700" in printed
+    assert "forwarded by aaaaaaaaaaaaaaaa" in printed
+    assert "12.0 kB forwarded for others" in printed

@@ -13,8 +13,8 @@ from bristle.p2p import Limits
         ({"neighbours": 0}, "neighbours must be a positive number, not 0"),
         ({"send_rate": float("nan")}, "send_rate"),
         ({"memory": float("inf")}, "memory"),
-        ({"datagram": 1199}, "from 1200 to 8192"),
-        ({"loopback_datagram": 65_000}, "from 1200 to 8192"),
+        ({"datagram": 1219}, "from 1220 to 8192"),
+        ({"loopback_datagram": 65_000}, "from 1220 to 8192"),
         ({"keepalive": 5.0, "silence": 5.0}, "longer than keepalive"),
     ],
 )

@@ -26,7 +26,10 @@ def status() -> Status:
         bytes_last_day=99,
         last=Iteration(iteration=12, at=1000.25, seconds=0.004, heard=heard),
         accuracy=0.9,
-        neighbours=(NeighbourStatus(key_id="ab" * 20, address="127.0.0.1:1", silent=0.1),),
+        neighbours=(
+            NeighbourStatus(key_id="ab" * 20, address="192.0.2.1:1", silent=0.1),
+            NeighbourStatus(key_id="cd" * 20, address=None, silent=0.2, reached="forwarded", forwarder="ab" * 20),
+        ),
     )
 
 
@@ -54,7 +57,10 @@ def test_every_line_is_of_the_text_format() -> None:
     assert values["bristle_last_share{}"] == 0.375
     assert values['bristle_samples{class="a \\"b\\"\\\\\\n",use="training"}'] == 4
     assert values["bristle_last_iteration_timestamp_seconds{}"] == 1000.25
-    assert values["bristle_neighbours{}"] == 1
+    assert values["bristle_neighbours{}"] == 2
+    assert [values[f'bristle_neighbours_reached{{way="{way}"}}'] for way in ("directly", "locally", "forwarded")] == [
+        *(1, 0, 1)
+    ]
 
 
 def test_a_status_comes_back_from_json() -> None:

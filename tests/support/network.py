@@ -41,13 +41,22 @@ class VirtualNetwork:
         self._events: list[tuple[float, int, Address, Address, bytes]] = []
         self._order = itertools.count()
 
-    def add(self, group: Group, *, identity: Identity | None = None, limits: Limits | None = None, port: int) -> Node:
-        address = ("127.0.0.1", port)
+    def add(
+        self,
+        group: Group,
+        *,
+        identity: Identity | None = None,
+        limits: Limits | None = None,
+        host: str = "127.0.0.1",
+        port: int,
+    ) -> Node:
+        address = (host, port)
         node = Node(
             identity=identity or Identity.generate(),
             group=group,
             limits=limits or Limits(loopback_datagram=1232),
             send=lambda to, datagram: self.send(address, to, datagram),
+            send_near=lambda to, datagram: self.send_near(address, to, datagram),
             sequence=int(self.now * 1000),
             rng=random.Random(self.rng.random()),
         )
@@ -69,6 +78,14 @@ class VirtualNetwork:
             at = self.now + self.impairment.delay + self.rng.uniform(0, self.impairment.jitter)
             heapq.heappush(self._events, (at, next(self._order), source, to, datagram))
 
+    def send_near(self, source: Address, to: Address, datagram: bytes) -> None:
+        """Lose a datagram that is not to come far."""
+
+    def deliver(self, source: Address, to: Address, datagram: bytes) -> None:
+        """Let a datagram arrive."""
+        if to in self.nodes:
+            self.nodes[to].receive(source, datagram, self.now)
+
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass; return whether what was waited for happened."""
         end = self.now + seconds
@@ -81,8 +98,7 @@ class VirtualNetwork:
             self.now = max(self.now, at)
             if self._events and self._events[0][0] <= at:
                 _, _, source, to, datagram = heapq.heappop(self._events)
-                if to in self.nodes:
-                    self.nodes[to].receive(source, datagram, self.now)
+                self.deliver(source, to, datagram)
             else:
                 self._ticks[tick] = self.nodes[tick].tick(self.now)
                 assert self._ticks[tick] > self.now

@@ -166,7 +166,7 @@ class Peer:
         order, sent_at, delivered = 0, 0.0, False
         incoming = Incoming(self.group, key)
         # The first sealed message makes the caller a neighbour.
-        self.socket.sendto(session.seal(struct.pack(">BQB", PEERS, 0, 0)), self.address)
+        self.socket.sendto(session.seal(struct.pack(">BQBB", PEERS, 0, 0, 0)), self.address)
         while not (delivered and len(incoming.heads) >= count):
             if time.monotonic() > self.deadline:
                 raise TimeoutError(f"delivered: {delivered}, taken: {len(incoming.heads)}")

@@ -33,7 +33,11 @@ from bristle.wire.messages import (
     MOST_UNITS,
     STOP,
     Acknowledgement,
+    Call,
+    Forward,
+    Forwarded,
     Leave,
+    Meet,
     Message,
     Peers,
     Piece,
@@ -59,12 +63,25 @@ BODY = bytes(1610)
         (Piece(0x0102030405060708, 9, 10, b"data"), "02 0102030405060708 00000009 000a" + b"data".hex()),
         (Acknowledgement(1, 2, 3), "03 0000000000000001 00000002 0003"),
         (Acknowledgement(1, 2, 3, 0b10_0000_0001), "03 0000000000000001 00000002 0003 01 02"),
-        (Peers(7), "04 0000000000000007 00"),
+        (Peers(7), "04 0000000000000007 00 00"),
         (
             Peers(7, ((b"\x55" * 20, ("192.0.2.1", 7700)), (b"\x66" * 20, ("::1", 1)))),
-            f"04 0000000000000007 02 {'55' * 20} 04 c0000201 1e14 {'66' * 20} 06 {'00' * 15}01 0001",
+            f"04 0000000000000007 00 02 {'55' * 20} 04 c0000201 1e14 {'66' * 20} 06 {'00' * 15}01 0001",
+        ),
+        (
+            Peers(7, ((b"\x55" * 20, ("192.0.2.1", 7700)),), (("192.168.1.2", 7700),)),
+            f"04 0000000000000007 01 01 04 c0a80102 1e14 {'55' * 20} 04 c0000201 1e14",
         ),
         (Leave(), "05"),
+        (Meet(b"\x55" * 20), f"06 {'55' * 20} {'00' * 174}"),
+        (Call(b"\x55" * 20), f"07 {'55' * 20} 00000000 00"),
+        (
+            Call(b"\x55" * 20, b"\x01\x02\x03\x04", (("192.0.2.1", 7700), ("192.168.1.2", 7700))),
+            f"07 {'55' * 20} 01020304 02 04 c0000201 1e14 04 c0a80102 1e14",
+        ),
+        (Forward(b"\x01\x02\x03\x04", b"data"), "08 01020304" + b"data".hex()),
+        (Forwarded(b"\x01\x02\x03\x04", b"data"), "09 01020304" + b"data".hex()),
+        (Forwarded(b"\x01\x02\x03\x04"), "09 01020304"),
     ],
 )
 def test_messages(message: Message, expected: str) -> None:
@@ -188,11 +205,11 @@ def test_a_signature_by_another_key_or_for_another_sender_is_none() -> None:
     assert not is_signed(data[:-1] + bytes([data[-1] ^ 1]), manifest())
 
 
-@pytest.mark.parametrize("size", [1200, 8192])
+@pytest.mark.parametrize("size", [1220, 8192])
 def test_the_smallest_and_the_largest_datagram_are_fine(size: int) -> None:
     assert Limits(datagram=size, loopback_datagram=size).datagram == size
-    for wrong in (1199, 8193):
-        with pytest.raises(ValueError, match="from 1200 to 8192"):
+    for wrong in (1219, 8193):
+        with pytest.raises(ValueError, match="from 1220 to 8192"):
             Limits(loopback_datagram=wrong)
 
 

@@ -7,12 +7,19 @@ from hypothesis import strategies as st
 from bristle.wire import Refusal
 from bristle.wire.kinds import Kind
 from bristle.wire.messages import (
+    MOST_CALLED,
+    MOST_LOCAL,
     MOST_PEERS,
     Acknowledgement,
+    Call,
+    Forward,
+    Forwarded,
     Leave,
+    Meet,
     Message,
     Peers,
     Piece,
+    Scope,
     SignedManifest,
     decode,
     decode_address,
@@ -20,11 +27,13 @@ from bristle.wire.messages import (
     encode_address,
     is_loopback,
     may_hand_on,
+    scope_of,
 )
-from bristle.wire.sizes import ACKNOWLEDGEMENT, ENVELOPE, PIECE_HEADER
+from bristle.wire.sizes import ACKNOWLEDGEMENT, ENVELOPE, PIECE_HEADER, SEAL
 
 u64, u32, u16 = (st.integers(0, 2**bits - 1) for bits in (64, 32, 16))
 addresses = st.tuples(st.ip_addresses().map(str), u16)
+key_ids, circuits = st.binary(min_size=20, max_size=20), st.binary(min_size=4, max_size=4)
 messages = st.one_of(
     st.builds(Piece, u64, u32, u16, st.binary(min_size=1, max_size=100)),
     st.builds(Acknowledgement, u64, u32, u16, st.integers(0, 2**1024 - 1)),
@@ -41,9 +50,14 @@ messages = st.one_of(
     st.builds(
         Peers,
         u64,
-        st.lists(st.tuples(st.binary(min_size=20, max_size=20), addresses), max_size=MOST_PEERS).map(tuple),
+        st.lists(st.tuples(key_ids, addresses), max_size=MOST_PEERS).map(tuple),
+        st.lists(addresses, max_size=MOST_LOCAL).map(tuple),
     ),
     st.just(Leave()),
+    st.builds(Meet, key_ids),
+    st.builds(Call, key_ids, circuits, st.lists(addresses, max_size=MOST_CALLED).map(tuple)),
+    st.builds(Forward, circuits, st.binary(min_size=1, max_size=100)),
+    st.builds(Forwarded, circuits, st.binary(max_size=100)),
 )
 
 
@@ -55,7 +69,7 @@ def test_what_is_encoded_is_decoded(message: Message) -> None:
 @given(messages, st.integers(1, 40))
 def test_what_is_cut_off_is_refused_or_shorter(message: Message, cut: int) -> None:
     heard = decode(encode(message)[:-cut])
-    assert isinstance(heard, Refusal) or not isinstance(heard, Peers)
+    assert isinstance(heard, Refusal) or not isinstance(heard, Peers | Meet | Call)
 
 
 @given(st.binary(max_size=1300))
@@ -75,7 +89,7 @@ def test_sizes_are_what_the_size_function_says() -> None:
     [
         b"",
         b"\x00",
-        b"\x06",
+        b"\x0a",
         b"\x05x",
         encode(Piece(1, 1, 2, b"")),
         encode(SignedManifest(1, 511, b"x")),
@@ -85,6 +99,16 @@ def test_sizes_are_what_the_size_function_says() -> None:
         encode(Acknowledgement(1, 1, 2)) + bytes(129),
         encode(Peers(1)) + b"x",
         encode(Peers(1, ((bytes(20), ("127.0.0.1", 5)),) * (MOST_PEERS + 1))),
+        encode(Peers(1, local=(("10.0.0.1", 5),) * (MOST_LOCAL + 1))),
+        encode(Peers(1, local=(("10.0.0.1", 5),)))[:-1],
+        encode(Meet(bytes(20)))[:-1],
+        encode(Meet(bytes(20))) + b"x",
+        encode(Call(bytes(20)))[:-1],
+        encode(Call(bytes(20))) + b"x",
+        encode(Call(bytes(20), addresses=(("10.0.0.1", 5),)))[:-1],
+        encode(Call(bytes(20), addresses=(("10.0.0.1", 5),) * (MOST_CALLED + 1))),
+        encode(Forward(bytes(4), b"")),
+        encode(Forwarded(bytes(4)))[:-1],
     ],
 )
 def test_nonsense_is_refused(data: bytes) -> None:
@@ -115,12 +139,45 @@ def test_addresses_as_bytes(address: tuple[str, int]) -> None:
         (("0.0.0.0", 5), ("192.0.2.2", 5), False),
         (("255.255.255.255", 5), ("192.0.2.2", 5), False),
         (("192.0.2.1", 0), ("192.0.2.2", 5), False),
+        (("10.0.0.1", 5), ("192.0.2.2", 5), False),
+        (("10.0.0.1", 5), ("192.168.0.1", 5), True),
+        (("10.0.0.1", 5), ("127.0.0.1", 5), True),
+        (("192.0.2.1", 5), ("10.0.0.1", 5), True),
+        (("fd00::1", 5), ("2001:db8::1", 5), False),
+        (("fe80::1", 5), ("fd00::1", 5), True),
     ],
 )
 def test_which_addresses_mean_something_to_a_neighbour(
     address: tuple[str, int], to: tuple[str, int], fit: bool
 ) -> None:
     assert may_hand_on(address, to) is fit
+
+
+def test_an_answer_to_a_request_to_meet_is_not_longer_than_that() -> None:
+    longest = tuple((f"2001:db8::{number}", 7700) for number in range(MOST_CALLED))
+    calls = 2 * (SEAL + len(encode(Call(bytes(20), bytes(4), longest))))
+    assert SEAL + len(encode(Meet(bytes(20)))) == calls
+
+
+@pytest.mark.parametrize(
+    ("host", "scope"),
+    [
+        ("127.0.0.1", Scope.MACHINE),
+        ("::1", Scope.MACHINE),
+        ("10.9.8.7", Scope.SITE),
+        ("172.31.0.1", Scope.SITE),
+        ("172.32.0.1", Scope.WORLD),
+        ("192.168.1.1", Scope.SITE),
+        ("100.64.0.1", Scope.SITE),
+        ("169.254.1.1", Scope.SITE),
+        ("fe80::1", Scope.SITE),
+        ("fd12::1", Scope.SITE),
+        ("198.51.100.1", Scope.WORLD),
+        ("2001:db8::1", Scope.WORLD),
+    ],
+)
+def test_from_where_an_address_means_the_same(host: str, scope: Scope) -> None:
+    assert scope_of((host, 1)) is scope
 
 
 def test_loopback() -> None:

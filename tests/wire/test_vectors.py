@@ -136,6 +136,7 @@ def conversation(caller: Identity, called: Identity, of: Group, monkeypatch: pyt
 
 def said() -> dict[str, str]:
     others = ((b"\x55" * 20, ("192.0.2.1", 7700)), (b"\x66" * 20, ("::1", 1)))
+    local = (("192.168.1.2", 7700),)
     examples: dict[str, messages.Message] = {
         "manifest: order 1, pieces of 1000, 'signed', base 4, 9 bytes, of which 'start'": messages.SignedManifest(
             1, 1000, b"signed", 4, 9, b"start"
@@ -149,6 +150,14 @@ def said() -> dict[str, str]:
             11, 2, messages.STOP, kind=Kind.STATEMENT
         ),
         "peers: seen 7, 192.0.2.1 port 7700 and ::1 port 1": messages.Peers(7, others),
+        "peers: the same, from 192.168.1.2 port 7700": messages.Peers(7, others, local),
+        "meet: 55..": messages.Meet(b"\x55" * 20),
+        "call: 55.., circuit 01020304, 192.0.2.1 and 192.168.1.2, both port 7700": messages.Call(
+            b"\x55" * 20, bytes([1, 2, 3, 4]), (others[0][1], *local)
+        ),
+        "forward: circuit 01020304": messages.Forward(bytes([1, 2, 3, 4]), b"a datagram"),
+        "forwarded: circuit 01020304": messages.Forwarded(bytes([1, 2, 3, 4]), b"a datagram"),
+        "forwarded: circuit 01020304 is closed": messages.Forwarded(bytes([1, 2, 3, 4])),
         "leave": messages.Leave(),
     }
     return {name: messages.encode(message).hex() for name, message in examples.items()}

@@ -93,6 +93,10 @@ def peer(
         list[str] | None, typer.Option(help="HOST:PORT of a peer to contact first; may be repeated.")
     ] = None,
     beacon: Annotated[int | None, typer.Option(help="UDP port for discovery in the local network.")] = None,
+    forward: Annotated[
+        bool,
+        typer.Option(help="Forward sealed datagrams between neighbours that cannot reach each other; not under a cap."),
+    ] = True,
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the secret of a closed group, at least 16 bytes.")
     ] = None,

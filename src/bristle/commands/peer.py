@@ -30,6 +30,7 @@ from bristle.commands.jsonl import RowsFile
 from bristle.commands.progress import patient_bar
 from bristle.data import DATASETS, Dataset, load
 from bristle.data.images import Channels
+from bristle.p2p.limits import Limits
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
 from bristle.peer.learner import exchanging_heads
 from bristle.peer.pace import Pace
@@ -129,6 +130,7 @@ class PeerOptions:
     listen: str = "127.0.0.1:0"
     known: Sequence[str] = ()
     beacon: int | None = None
+    forward: bool = True
     secret_file: Path | None = None
     members_file: Path | None = None
     rule: str | None = None
@@ -340,6 +342,7 @@ def _make_peer(
         members=members,
         rule=rule,
         pace=pace,
+        limits=Limits() if options.forward else Limits(forward_rate=0),
         share_clip=options.share_clip,
         share_noise=options.share_noise,
         seed=options.seed,

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bristle.commands.progress import terminal
 from bristle.peer.record import Iteration
-from bristle.peer.status import Status, read_status
+from bristle.peer.status import NeighbourStatus, Status, read_status
 from bristle.peer.store_files import ENDPOINT, TOKEN, is_running
 
 TIMEOUT = 5.0
@@ -97,11 +97,17 @@ def _when(record: Iteration) -> str:
 
 def _neighbours(status: Status) -> Table:
     table = Table(title=f"\n{len(status.neighbours)} neighbours", title_justify="left")
-    for name in ("peer", "address", "last heard"):
+    for name in ("peer", "reached", "last heard"):
         table.add_column(name)
     for one in status.neighbours:
-        table.add_row(one.key_id[:16], one.address, f"{one.silent:.0f} s ago")
+        table.add_row(one.key_id[:16], _way(one), f"{one.silent:.0f} s ago")
     return table
+
+
+def _way(neighbour: NeighbourStatus) -> str:
+    if neighbour.forwarder is not None:
+        return f"forwarded by {neighbour.forwarder[:16]}"
+    return f"{neighbour.reached} at {neighbour.address}"
 
 
 def _samples(status: Status) -> str:
@@ -114,7 +120,7 @@ def _traffic(status: Status) -> str:
     return (
         f"{_bytes(count('bytes_out', 0))} out in {count('heads_out', 0)} heads, {_bytes(count('bytes_in', 0))} in "
         f"with {count('heads_in', 0)} heads; {_bytes(status.bytes_last_day)} out in the last day; "
-        f"{count('retransmissions', 0)} retransmissions"
+        f"{count('retransmissions', 0)} retransmissions; {_bytes(count('bytes_forwarded', 0))} forwarded for others"
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bristle.p2p.limits import Limits, TokenBucket, TokenBuckets
 from bristle.p2p.neighbour import Link
+from bristle.p2p.route import Route, Via, next_hop
 from bristle.wire.messages import Address, network_of
 
 MOST_TRIES = 6
@@ -52,6 +53,10 @@ class Contacts:
     def __len__(self) -> int:
         return len(self._contacts)
 
+    def get(self, address: Address) -> Contact:
+        """Return what is known of an address."""
+        return self._contacts[address]
+
     def name(self, address: Address, now: float) -> None:
         """Add an address that the user named."""
         self._contacts[address] = Contact(named=True, source=b"", next_try=now)
@@ -74,9 +79,9 @@ class Contacts:
         self._contacts[address] = Contact(named=False, source=source, next_try=now, key_id=key_id)
         return True
 
-    def is_named(self, address: Address) -> bool:
+    def is_named(self, address: Route) -> bool:
         """Return whether the user named an address."""
-        contact = self._contacts.get(address)
+        contact = self._found(address)
         return contact is not None and contact.named
 
     def due(self, now: float, *, named_only: bool, linked: Container[bytes] = ()) -> list[Address]:
@@ -109,21 +114,25 @@ class Contacts:
         contact = self._contacts.setdefault(address, Contact(named=False, source=key_id, next_try=now))
         contact.connected, contact.tries, contact.key_id = True, 0, key_id
 
-    def full(self, address: Address, now: float) -> None:
+    def full(self, address: Route, now: float) -> None:
         """Note that a peer has no free slot: retry after the longest wait."""
-        contact = self._contacts.get(address)
+        contact = self._found(address)
         if contact is not None:
             contact.next_try = now + self._limits.longest_retry * self._rng.uniform(0.75, 1.25)
 
-    def lost(self, address: Address, now: float) -> None:
+    def lost(self, address: Route, now: float) -> None:
         """Note that a neighbour left: call it again."""
-        contact = self._contacts.get(address)
+        contact = self._found(address)
         if contact is not None:
             contact.connected, contact.tries, contact.next_try = False, 0, now + self._limits.retry
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: Route) -> None:
         """Forget an address: it is our own, or its peer was banned."""
-        self._contacts.pop(address, None)
+        if not isinstance(address, Via):
+            self._contacts.pop(address, None)
+
+    def _found(self, route: Route) -> Contact | None:
+        return None if isinstance(route, Via) else self._contacts.get(route)
 
 
 BAN_SECONDS = 60.0
@@ -138,7 +147,8 @@ class NeighbourSlots:
     """Decides which peers get and keep a neighbour slot.
 
     No subnet (/24 of IPv4, /64 of IPv6) keeps more than half of the slots while others want one: the owner of one
-    machine cannot take them all. Many peers behind one address may still have all slots among themselves.
+    machine cannot take them all. Neighbours that another one forwards to count for its subnet. Many peers behind one
+    address may still have all slots among themselves.
 
     Parameters
     ----------
@@ -165,17 +175,17 @@ class NeighbourSlots:
         """Whether every slot is taken."""
         return len(self._links) >= self._limits.neighbours
 
-    def room_for(self, key_id: bytes, address: Address) -> bool:
+    def room_for(self, key_id: bytes, address: Route) -> bool:
         """Return whether a slot is free, or can be freed."""
         return key_id in self._links or not self.full or self.evict_for(address) is not None
 
-    def admits(self, address: Address, now: float) -> bool:
+    def admits(self, address: Route, now: float) -> bool:
         """Count a new neighbour; return False while too many come, overall or from one subnet."""
         if self._contacts.is_named(address):
             return True
-        return self._admissions_of_network.take(network_of(address), 1, now) and self._admissions.take(1, now)
+        return self._admissions_of_network.take(network_of(next_hop(address)), 1, now) and self._admissions.take(1, now)
 
-    def evict_for(self, address: Address) -> Link | None:
+    def evict_for(self, address: Route) -> Link | None:
         """Return a neighbour to evict for a newcomer: one of an overrepresented subnet, or any for a named peer."""
         crowd = self._crowd(address)
         if crowd:
@@ -183,7 +193,7 @@ class NeighbourSlots:
         others = self._others()
         return self._rng.choice(others) if others and self._contacts.is_named(address) else None
 
-    def evict_for_isolated(self, address: Address, now: float) -> Link | None:
+    def evict_for_isolated(self, address: Route, now: float) -> Link | None:
         """Return a neighbour to evict for a peer without any neighbour, which might else stay isolated for ever.
 
         At most one per keep-alive period, none that this peer called itself, and none of the older half: asking again
@@ -200,17 +210,17 @@ class NeighbourSlots:
         """Return the neighbours that the user did not name, oldest first."""
         return [link for link in self._links.values() if not self._contacts.is_named(link.address)]
 
-    def _crowd(self, address: Address | None) -> list[Link]:
+    def _crowd(self, address: Route | None) -> list[Link]:
         """Return the neighbours of a subnet that has more than half of all slots, unless the newcomer is of it.
 
         `address` is the newcomer's; None: any.
         """
         others = self._others()
-        count = Counter(network_of(link.address) for link in others)
+        count = Counter(network_of(next_hop(link.address)) for link in others)
         crowded = [one for one, links in count.items() if 2 * links > self._limits.neighbours]
-        if not crowded or (address is not None and crowded[0] == network_of(address)):
+        if not crowded or (address is not None and crowded[0] == network_of(next_hop(address))):
             return []
-        return [link for link in others if network_of(link.address) == crowded[0]]
+        return [link for link in others if network_of(next_hop(link.address)) == crowded[0]]
 
     def ban(self, key_id: bytes, now: float) -> None:
         """Ban a key for a while."""

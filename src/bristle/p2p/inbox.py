@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.route import Via
 from bristle.p2p.transfer import Incoming
 from bristle.rules.evidence.statement import Statement
 from bristle.wire.encoding import decode_statement
@@ -61,8 +62,8 @@ class ReceivedHead:
         Classes that the sender says it trains and tests itself.
     sequence : int
         As the sender states it.
-    address : (str, int)
-        The sender's address.
+    address : (str, int), optional
+        The sender's address; None where a neighbour forwarded it.
     bytes : int
         Size of all its datagrams that arrived.
     """
@@ -72,7 +73,7 @@ class ReceivedHead:
     head: NDArray[np.float32]
     claims: NDArray[np.bool_] | None = None
     sequence: int = 0
-    address: Address = ("", 0)
+    address: Address | None = None
     bytes: int = 0
 
 
@@ -90,7 +91,7 @@ class ReceivedStatement:
         As the author states them.
     signed, body : bytes
         Manifest and body as they came, with which anybody can check the signature.
-    address : (str, int)
+    address : (str, int), optional
         Address of the neighbour that sent it.
     bytes : int
         Size of all its datagrams that arrived.
@@ -102,7 +103,7 @@ class ReceivedStatement:
     expires: int
     signed: bytes
     body: bytes
-    address: Address
+    address: Address | None
     bytes: int
 
 
@@ -293,7 +294,7 @@ class BodyInbox:
             head=head.values(),
             claims=manifest.claims(),
             sequence=manifest.sequence,
-            address=link.address,
+            address=None if isinstance(link.address, Via) else link.address,
             bytes=incoming.bytes,
         )
         return None
@@ -326,7 +327,7 @@ class BodyInbox:
             expires=manifest.expires,
             signed=incoming.signed,
             body=body,
-            address=link.address,
+            address=None if isinstance(link.address, Via) else link.address,
             bytes=incoming.bytes,
         )
         return None

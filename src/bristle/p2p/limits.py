@@ -7,11 +7,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
-from bristle.wire.messages import Address, network_of
+from bristle.p2p.route import Route, next_hop
+from bristle.wire.messages import network_of
 from bristle.wire.sizes import DATAGRAM, LARGEST_DATAGRAM
 
-SMALLEST_DATAGRAM = 1200
-"""Smallest allowed datagram limit: a sealed manifest must fit."""
+SMALLEST_DATAGRAM = 1220
+"""Smallest allowed datagram limit: a sealed manifest must fit, forwarded by a neighbour, too."""
+
+CHEAPEST = 1000
+"""Bytes that a datagram counts as at least: small ones cost time, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,11 @@ class Limits:
     useless_rate : float
         Useless messages per second from one neighbour: unsolicited, or duplicates. A neighbour that sends many more
         is dropped and banned for a minute.
+    forward_rate : float
+        Bytes per second to forward between neighbours that cannot reach each other; at most a quarter of `send_rate`.
+        0: forward nothing.
+    forward_pairs : int
+        Pairs of neighbours to forward for at the same time.
     datagram, loopback_datagram : int
         Largest UDP payload in bytes: on any path (the default fits every IPv6 path), and on loopback.
     keepalive, silence : float
@@ -58,6 +67,8 @@ class Limits:
     manifest_rate: float = 25.0
     handshake_rate: float = 10.0
     useless_rate: float = 20.0
+    forward_rate: float = 500e3
+    forward_pairs: int = 8
     datagram: int = DATAGRAM
     loopback_datagram: int = LARGEST_DATAGRAM
     keepalive: float = 5.0
@@ -69,7 +80,7 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value: float = vars(self)[each.name]
-            if not 0 < value < float("inf"):
+            if not 0 < value < float("inf") and not (each.name == "forward_rate" and value == 0):
                 raise ValueError(f"{each.name} must be a positive number, not {value!r}")
         for name, size in (("datagram", self.datagram), ("loopback_datagram", self.loopback_datagram)):
             if not SMALLEST_DATAGRAM <= size <= LARGEST_DATAGRAM:
@@ -259,6 +270,8 @@ _FIRST_DATAGRAMS = 4
 class HandshakeLimits:
     """Rate limits for handshakes, per address, per network and overall.
 
+    What a neighbour forwards has a budget for each peer at the other end, and counts for the forwarder's network.
+
     A handshake takes two datagrams. The first few of every address have a budget of their own, so that a flood from a
     few hundred addresses does not keep newcomers out. A hello costs a hash, a join costs signatures: joins have budgets
     of their own.
@@ -272,27 +285,27 @@ class HandshakeLimits:
     """
 
     def __init__(self, rate: float) -> None:
-        self._of_address = TokenBuckets[Address](rate=rate, burst=2 * rate)
+        self._of_address = TokenBuckets[Route](rate=rate, burst=2 * rate)
         self._of_network = TokenBuckets[str](rate=10 * rate, burst=40 * rate)
         self._begun = TokenBucket(10 * rate, 40 * rate)
         self._new = TokenBucket(20 * rate, 100 * rate)
-        self._joins = TokenBuckets[Address](rate=rate, burst=rate)
+        self._joins = TokenBuckets[Route](rate=rate, burst=rate)
         self._joins_of_host = TokenBuckets[str](rate=rate, burst=8 * rate)
         self._all_joins = TokenBucket(rate, 8 * rate)
         self._joins_while_full = TokenBucket(0.4 * rate, 4 * rate)
 
-    def admit(self, address: Address, now: float) -> bool:
-        """Spend one handshake datagram of an address; return whether it may be processed."""
-        left = self._of_address.spend(address, 1, now)
-        if left is None or not self._of_network.take(network_of(address), 1, now):
+    def admit(self, route: Route, now: float) -> bool:
+        """Spend one handshake datagram that came by a route; return whether it may be processed."""
+        left = self._of_address.spend(route, 1, now)
+        if left is None or not self._of_network.take(network_of(next_hop(route)), 1, now):
             return False
         new = left >= self._of_address.burst - _FIRST_DATAGRAMS
         return (self._new if new else self._begun).take(1, now)
 
-    def may_join(self, address: Address, now: float, *, full: bool) -> bool:
+    def may_join(self, route: Route, now: float, *, full: bool) -> bool:
         """Spend one join with a valid cookie; return whether its signature may be checked. `full`: no slot is free."""
         return (
-            self._joins.take(address, 1, now)
-            and self._joins_of_host.take(address[0], 1, now)
+            self._joins.take(route, 1, now)
+            and self._joins_of_host.take(next_hop(route)[0], 1, now)
             and (self._joins_while_full if full else self._all_joins).take(1, now)
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from bristle.p2p.limits import NeighbourBudget
+from bristle.p2p.route import Reached, Route, Via, reached
 from bristle.p2p.transfer import Incoming, Outgoing, Path
 from bristle.wire.grid import GridHead
 from bristle.wire.handshake import Caller
@@ -31,6 +33,8 @@ class Counters:
         The same of statements.
     retransmissions : int
         Datagrams of heads and statements sent again.
+    bytes_forwarded : int
+        Of the bytes sent, those forwarded for others.
     refused : Counter
         Number of refusals, by reason.
     """
@@ -46,6 +50,7 @@ class Counters:
     statements_out: int = 0
     statements_given_up: int = 0
     retransmissions: int = 0
+    bytes_forwarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -75,21 +80,27 @@ class Neighbour:
     ----------
     key_id : bytes
         Its key id.
-    address : (str, int)
-        Its address.
+    address : (str, int), optional
+        Its address; None where another neighbour forwards.
     last_heard : float
         Seconds since its last message.
     delay : float, optional
         Smoothed round-trip time in seconds, once it has been measured.
     heads_in : int
         Heads received from it.
+    reached : str
+        ``"directly"``, ``"locally"`` (on this machine, or at a private address) or ``"forwarded"``.
+    forwarder : bytes, optional
+        Key id of the neighbour that forwards.
     """
 
     key_id: bytes
-    address: Address
+    address: Address | None
     last_heard: float
     delay: float | None
     heads_in: int
+    reached: Reached = "directly"
+    forwarder: bytes | None = None
 
 
 @dataclass
@@ -98,12 +109,15 @@ class Link:
 
     key: bytes = field(repr=False)
     key_id: bytes
-    address: Address
+    address: Route
     session: Session
     budget: NeighbourBudget
     last_heard: float
     next_word: float
+    since: float = -math.inf
     previous: Session | None = None
+    previous_address: Route | None = None
+    local: tuple[Address, ...] = ()
     path: Path = field(default_factory=Path)
     outgoing: dict[Kind, Outgoing] = field(default_factory=dict)
     incoming: dict[Kind, Incoming] = field(default_factory=dict)
@@ -139,7 +153,23 @@ class Link:
 
     def public(self, now: float) -> Neighbour:
         """Return the public view of this neighbour."""
-        return Neighbour(self.key_id, self.address, max(0.0, now - self.last_heard), self.path.delay, self.heads_in)
+        return Neighbour(
+            key_id=self.key_id,
+            address=None if isinstance(self.address, Via) else self.address,
+            last_heard=max(0.0, now - self.last_heard),
+            delay=self.path.delay,
+            heads_in=self.heads_in,
+            reached=reached(self.address),
+            forwarder=self.address.forwarder if isinstance(self.address, Via) else None,
+        )
+
+    def session_from(self, route: Route, session_id: bytes) -> Session | None:
+        """Return the session with an id, if what came by a route may belong to it."""
+        if self.session.local == session_id:
+            return self.session if self.address == route else None
+        if self.previous is not None and self.previous.local == session_id:
+            return self.previous if route in (self.address, self.previous_address) else None
+        return None
 
 
 @dataclass
@@ -148,19 +178,33 @@ class Guest:
 
     session: Session
     key: bytes
-    address: Address
+    address: Route
     full: bool
     caller: bool
     began: float
 
+    def session_from(self, route: Route, session_id: bytes) -> Session | None:
+        """Return the session with an id, if what came by a route may belong to it."""
+        return self.session if (self.session.local, self.address) == (session_id, route) else None
+
 
 @dataclass
 class PendingHandshake:
-    """A handshake that this peer began."""
+    """A handshake that this peer began.
+
+    Parameters
+    ----------
+    key_id : bytes
+        Whom it was told to find there; empty if nobody.
+    yields : bool
+        Whether to wait a little before joining, since the other one calls at the same time.
+    """
 
     caller: Caller
-    address: Address
+    address: Route
     began: float
+    key_id: bytes = b""
+    yields: bool = False
     joined: float = 0.0
     said: bytes = b""
     again: float = 0.0

@@ -12,16 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.p2p.inbox import BodyInbox, ReceivedHead, ReceivedStatement
-from bristle.p2p.limits import NOTHING, Limits, SharedBudget
+from bristle.p2p.introducer import Introducer
+from bristle.p2p.limits import CHEAPEST, LATE, NOTHING, PROMISED, Limits, SharedBudget
 from bristle.p2p.membership import Membership
 from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
 from bristle.p2p.outbox import BodyOutbox
+from bristle.p2p.route import Route, Via
 from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
 from bristle.wire.group import Group
 from bristle.wire.handshake import PREFIX_BYTES, is_handshake, prefix_1_of, prefix_of
 from bristle.wire.identity import Identity
-from bristle.wire.messages import Acknowledgement, Address, Leave, Message, Peers, Piece, SignedManifest
+from bristle.wire.messages import (
+    Acknowledgement,
+    Address,
+    Call,
+    Forward,
+    Forwarded,
+    Leave,
+    Meet,
+    Message,
+    Peers,
+    Piece,
+    SignedManifest,
+)
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SEALED, session_id_of
 from bristle.wire.sizes import LARGEST_DATAGRAM, Encoding
@@ -31,11 +45,10 @@ _PEERS = bytes([messages.PEERS])
 _KEEPALIVE_HEADER = 9
 """Bytes of a keep-alive message before its addresses; those are costly to read, and ignored if too frequent."""
 
+_NO_ADDRESSES = bytes(2)
+
 HOUSEKEEPING = 0.1
 """Seconds between checks of handshakes, keep-alives and silent neighbours."""
-
-CHEAPEST = 1000
-"""Bytes that a datagram counts as at least: small ones cost time, too."""
 
 SHORTEST_WAIT = 0.01
 """Seconds between checks of transfers."""
@@ -50,6 +63,8 @@ class Node:
         Its identity, group and limits.
     send : callable
         Sends a datagram to an address.
+    send_near : callable
+        Sends a datagram towards an address that passes this peer's router and no other one.
     sequence : int
         Sequence number of the first shared body.
     rng : Random, optional
@@ -67,6 +82,7 @@ class Node:
         group: Group,
         limits: Limits,
         send: Callable[[Address, bytes], None],
+        send_near: Callable[[Address, bytes], None],
         sequence: int,
         rng: random.Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
@@ -75,7 +91,7 @@ class Node:
         if not group.admits(identity.key_id):
             raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
         self.counters = Counters()
-        self.transmit = send
+        self.transmit, self._transmit_near = send, send_near
         self._group = group
         self._limits = limits
         self._shared = SharedBudget(limits)
@@ -103,17 +119,41 @@ class Node:
             limits=limits,
             counters=self.counters,
             send=self._count_and_send,
+            send_near=self._count_and_send_near,
             rng=rng or random.Random(int.from_bytes(entropy(8), "big")),
             entropy=entropy,
             seen=self.inbox.seen,
             joined=self._joined,
             left=self._left,
         )
+        self.introducer = Introducer(
+            limits=limits,
+            counters=self.counters,
+            shared=self._shared,
+            links=self.membership.links,
+            send=self.send_message,
+            entropy=entropy,
+        )
 
-    def _count_and_send(self, address: Address, datagram: bytes) -> None:
+    def _count_and_send(self, route: Route, datagram: bytes) -> None:
+        if isinstance(route, Via):
+            forwarder = self.membership.links.get(route.forwarder)
+            if forwarder is None or isinstance(forwarder.address, Via):
+                return
+            address = forwarder.address
+            datagram = forwarder.session.seal(messages.encode(Forward(route.circuit, datagram)))
+        else:
+            address = route
+        self._count(datagram)
+        self.transmit(address, datagram)
+
+    def _count_and_send_near(self, address: Address, datagram: bytes) -> None:
+        self._count(datagram)
+        self._transmit_near(address, datagram)
+
+    def _count(self, datagram: bytes) -> None:
         self.counters.datagrams_out += 1
         self.counters.bytes_out += len(datagram)
-        self.transmit(address, datagram)
 
     def send_message(self, link: Link, message: bytes) -> None:
         """Seal a message and send it to a neighbour."""
@@ -126,6 +166,7 @@ class Node:
     def _left(self, link: Link) -> None:
         self.inbox.forget(link)
         self.outbox.left(link)
+        self.introducer.left(link)
 
     def name(self, address: Address, now: float) -> None:
         """Add an address that the user named."""
@@ -184,30 +225,32 @@ class Node:
         self.counters.bytes_in += len(datagram)
         if len(datagram) > LARGEST_DATAGRAM:
             self.counters.refuse(Refusal.OVERSIZE)
-        elif datagram[:1] == _SEALED:
-            self._receive_sealed(address, datagram, now)
+        else:
+            self._receive_by(address, datagram, now)
+
+    def _receive_by(self, route: Route, datagram: bytes, now: float) -> None:
+        """Process a datagram that came by a route."""
+        if datagram[:1] == _SEALED:
+            self._receive_sealed(route, datagram, now)
         elif datagram.startswith(self._prefixes) and len(datagram) > PREFIX_BYTES:
-            self.membership.receive(address, datagram, now)
+            self.membership.receive(route, datagram, now)
         else:
             self.counters.refuse(Refusal.WRONG_GROUP if is_handshake(datagram) else Refusal.MALFORMED)
 
-    def _receive_sealed(self, address: Address, datagram: bytes, now: float) -> None:
-        owner = self.membership.sessions.get(session_id_of(datagram))
-        if owner is None or owner.address != address:
+    def _receive_sealed(self, route: Route, datagram: bytes, now: float) -> None:
+        session_id = session_id_of(datagram)
+        owner = self.membership.sessions.get(session_id)
+        session = owner.session_from(route, session_id) if owner is not None else None
+        if owner is None or session is None:
             self.counters.refuse(Refusal.UNKNOWN_SESSION)
             return
-        if isinstance(owner, Link):
-            cost = max(len(datagram), CHEAPEST)
-            if not owner.budget.take_bytes(cost, self._shared, now):
-                self.counters.refuse(Refusal.OVER_BUDGET)
-                return
-            previous = owner.previous
-            session = previous if previous and previous.local == session_id_of(datagram) else owner.session
-        else:
-            session = owner.session
+        cost = max(len(datagram), CHEAPEST)
+        if isinstance(owner, Link) and not owner.budget.take_bytes(cost, self._shared, now):
+            self.counters.refuse(Refusal.OVER_BUDGET)
+            return
         opened = session.open(datagram)
         if isinstance(owner, Link) and isinstance(opened, bytes) and opened[:1] == _PEERS:
-            opened = opened if owner.budget.take_gossip(now) else opened[:_KEEPALIVE_HEADER] + bytes(1)
+            opened = opened if owner.budget.take_gossip(now) else opened[:_KEEPALIVE_HEADER] + _NO_ADDRESSES
         message = opened if isinstance(opened, Refusal) else messages.decode(opened)
         if isinstance(message, Refusal):
             self.counters.refuse(message)
@@ -232,15 +275,35 @@ class Node:
             case Leave():
                 self.membership.drop(link, now)
                 return
+            case Meet():
+                worth = self.introducer.introduce(link, message, now)
+            case Call():
+                worth = self.membership.meetings.on_call(link, message, now)
+            case Forward():
+                worth = self.introducer.forward(link, message, now)
+            case Forwarded():
+                worth = self._on_forwarded(link, message, now)
         if worth > 0:
             link.budget.useful_message(worth)
         elif link.budget.useless_message(-worth, self._shared, now):
             self.membership.ban(link, now)
 
+    def _on_forwarded(self, link: Link, message: Forwarded, now: float) -> float:
+        """Process what a neighbour has forwarded; return its worth, whatever was in it: others answer for that."""
+        if not message.datagram:
+            self.membership.close(link, message.circuit, now)
+            return LATE
+        via = self.membership.meetings.via(link, message.circuit)
+        if via is None:
+            return LATE  # On its way when the circuit was closed.
+        self._receive_by(via, message.datagram, now)
+        return PROMISED
+
     def tick(self, now: float) -> float:
         """Handle timeouts; return when to call again."""
         if now - self._housekept >= HOUSEKEEPING or now < self._housekept:
             self._housekept = now
+            self.introducer.tick(now)
             self.membership.tick(now)
         links = list(self.membership.links.values())
         due = self.inbox.tick(links, now)

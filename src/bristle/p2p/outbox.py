@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.route import Via
 from bristle.p2p.transfer import Outgoing
 from bristle.rules.evidence.statement import Statement
 from bristle.wire.encoding import PLAIN, ZLIB, encode_statement
@@ -20,7 +21,7 @@ from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
 from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback
-from bristle.wire.sizes import Encoding, piece_bytes
+from bristle.wire.sizes import FORWARDING, Encoding, piece_bytes
 
 FURTHEST = 2**41
 """How far a neighbour may advance our sequence numbers, in milliseconds (some 70 years); larger values are ignored.
@@ -166,7 +167,7 @@ class BodyOutbox:
         self.pump(links, now)
 
     def _check_fits(self, kind: Kind, size: int) -> None:
-        if size > piece_bytes(self._limits.datagram) * (MOST_UNITS - 1):
+        if size > piece_bytes(self._limits.datagram - FORWARDING) * (MOST_UNITS - 1):
             raise ValueError(
                 f"a {kind.name.lower()} of this group takes up to {size} bytes, too many for datagrams of "
                 f"{self._limits.datagram} bytes"
@@ -197,12 +198,16 @@ class BodyOutbox:
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
         base, body = self._sent(share, link.known) if share.kind == Kind.HEAD else share.sent[0]
+        if isinstance(link.address, Via):
+            datagram = self._limits.datagram - FORWARDING
+        else:
+            datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
         outgoing = link.outgoing[share.kind] = Outgoing(
             sequence=share.sequence,
             signed=share.signed,
             body=body,
             base=base,
-            datagram=self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram,
+            datagram=datagram,
             path=link.path,
             now=now,
             patience=self._limits.patience,

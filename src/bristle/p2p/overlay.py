@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import socket
 import time
 from collections.abc import Iterable
@@ -21,11 +22,33 @@ from bristle.p2p.udp import UDPSocket
 from bristle.rules.evidence.statement import Statement
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
-from bristle.wire.messages import Address
+from bristle.wire.messages import Address, Scope, scope_of
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import Encoding
 
 DEFAULTS = Limits()
+
+LOOK_SECONDS = 30.0
+"""Seconds between looks at this machine's own addresses, which change when it moves."""
+
+_ELSEWHERE = {4: "192.0.2.1", 6: "2001:db8::1"}
+
+
+def local_addresses(listening: Address) -> tuple[Address, ...]:
+    """Return the private address at which peers behind the same router find a socket, if there is one."""
+    ip = ipaddress.ip_address(listening[0])
+    host = listening[0]
+    if ip.is_unspecified:
+        # A connected UDP socket sends nothing, but has the address that this machine would send from.
+        family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((_ELSEWHERE[ip.version], 9))
+            except OSError:
+                return ()
+            host = str(probe.getsockname()[0])
+    address = host.partition("%")[0], listening[1]
+    return (address,) if scope_of(address) is Scope.SITE else ()
 
 
 class Overlay:
@@ -76,7 +99,12 @@ class Overlay:
                 raise ValueError(f"the port of a known peer, or of the beacon, is from 1 to 65535, not {port}")
         self.udp = UDPSocket(*listen, receive=self._receive, allowed=self._allowed_traffic, unread=self._unread)
         self.node = Node(
-            identity=identity, group=group, limits=limits, send=self._transmit, sequence=int(time.time() * 1000)
+            identity=identity,
+            group=group,
+            limits=limits,
+            send=self._transmit,
+            send_near=self._transmit_near,
+            sequence=int(time.time() * 1000),
         )
         self._beacon_port = beacon
         self._beacon: Beacon | None = None
@@ -85,6 +113,7 @@ class Overlay:
         self._statement_arrived = asyncio.Event()
         self._waiting_for_sent: list[asyncio.Future[None]] = []
         self._resolving: asyncio.Task[None] | None = None
+        self._looked = -math.inf
 
     @property
     def address(self) -> Address:
@@ -170,6 +199,10 @@ class Overlay:
         if self.udp.is_open():
             self.udp.send(address, datagram)
 
+    def _transmit_near(self, address: Address, datagram: bytes) -> None:
+        if self.udp.is_open():
+            self.udp.send_near(address, datagram)
+
     def _receive(self, come: list[tuple[Address, bytes]]) -> int:
         now, ended, receive = self._now(), self.node.outbox.ended, self.node.receive
         refused = self.node.counters.refused.total()
@@ -202,6 +235,9 @@ class Overlay:
             self._timer.cancel()
         if not self.running:
             return
+        now = self._now()
+        if now - self._looked > LOOK_SECONDS:
+            self._looked, self.node.membership.meetings.local = now, local_addresses(self.address)
         self.udp.read()  # What has come while this process was busy is not late.
         now = self._now()
         self._timer = asyncio.get_running_loop().call_at(self.node.tick(now), self._tick)

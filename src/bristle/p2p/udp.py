@@ -31,6 +31,9 @@ POLL_SECONDS = 0.005
 POLL_DATAGRAMS = 256
 """Datagrams read per poll; the rest stays in the kernel's buffer, or is dropped when that is full."""
 
+NEAR = 2
+"""Hops of a datagram that is to pass this machine's router, and to be dropped by the next one."""
+
 FILTER_SECONDS = 1.0
 """Seconds for which the flood filter stays enabled."""
 
@@ -202,6 +205,21 @@ class UDPSocket:
             self.bytes_up += len(packet)
         except OSError as error:
             LOG.debug("could not send to %s port %d: %s", *socket_address, error)
+
+    def send_near(self, socket_address: Address, packet: bytes) -> None:
+        """Send a datagram that passes this machine's router and no other one."""
+        opened = self._opened()
+        level, option = (
+            (socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS)
+            if self.family == socket.AF_INET6
+            else (socket.IPPROTO_IP, socket.IP_TTL)
+        )
+        usual = opened.getsockopt(level, option)
+        opened.setsockopt(level, option, NEAR)
+        try:
+            self.send(socket_address, packet)
+        finally:
+            opened.setsockopt(level, option, usual)
 
     def close(self) -> None:
         """Stop listening."""

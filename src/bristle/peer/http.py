@@ -8,6 +8,7 @@ import ipaddress
 import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -60,11 +61,19 @@ def _metrics(status: Status) -> Iterable[Metric]:
     last, counters = status.last, status.counters
     yield _gauge("bristle_iteration", "Iterations that the peer has done.", status.iteration)
     yield _gauge("bristle_neighbours", "Peers of the group that are in touch now.", len(status.neighbours))
+    ways = Counter(one.reached for one in status.neighbours)
+    yield Metric(
+        "bristle_neighbours_reached",
+        "Neighbours, by how they are reached.",
+        "gauge",
+        tuple(({"way": way}, ways[way]) for way in ("directly", "locally", "forwarded")),
+    )
     yield _gauge("bristle_waiting", "1 while a condition or a cap holds the peer back.", status.waiting is not None)
     yield _gauge("bristle_bytes_sent_last_day", "UDP payload sent in the last 24 hours.", status.bytes_last_day)
     for name, words in (
         ("bytes_in", "UDP payload received."),
         ("bytes_out", "UDP payload sent."),
+        ("bytes_forwarded", "UDP payload that it forwarded for others."),
         ("heads_in", "Heads received whole and found well signed."),
         ("heads_out", "Heads that a neighbour acknowledged."),
         ("heads_given_up", "Heads that no acknowledgement came for."),

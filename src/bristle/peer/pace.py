@@ -147,6 +147,7 @@ class Traffic:
             "heads_out": counters.heads_out,
             "heads_given_up": counters.heads_given_up,
             "retransmissions": counters.retransmissions,
+            "bytes_forwarded": counters.bytes_forwarded,
             **{f"refused.{kind}": count for kind, count in counters.refused.items()},
         }
         return {name: self._before.get(name, 0) + now.get(name, 0) for name in {**self._before, **now}}
@@ -159,11 +160,8 @@ class Traffic:
         counters = self._overlay.counters
         listeners = len(self._overlay.neighbours())
         # What a head has cost so far, with all that goes with it; before the first, more than any.
-        each = (
-            counters.bytes_out / counters.heads_out
-            if counters.heads_out
-            else head_bytes(*shape, body=grid_bytes(*shape))
-        )
+        own = counters.bytes_out - counters.bytes_forwarded
+        each = own / counters.heads_out if counters.heads_out else head_bytes(*shape, body=grid_bytes(*shape))
         if not self.budget.allows(int(listeners * each)):
             return "has sent as many bytes as it may"
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -81,7 +82,7 @@ class Peer:
     share_clip, share_noise : float
         Norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it reveals less; see `Sharing`.
     limits : Limits
-        Bounds on neighbours, memory and rates.
+        Bounds on neighbours, memory and rates, also of what is forwarded for others; under a cap on bytes, nothing is.
     seed : int, optional
         Seed of all random draws; derived from the identity by default.
     test : (array, array), optional; test_every : int
@@ -119,7 +120,9 @@ class Peer:
         self.backbone = bundled() if backbone is None else backbone
         self.classes = checked_classes(classes)
         self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
-        self._listen, self._known, self._beacon, self._limits = listen, tuple(known), beacon, limits
+        self._listen, self._known, self._beacon = listen, tuple(known), beacon
+        capped = pace.bytes_per_hour is not None or pace.bytes_per_day is not None
+        self._limits = replace(limits, forward_rate=0.0) if capped else limits  # A cap is for one's own bytes.
         self._sharing = Sharing(clip=share_clip, noise=share_noise)
         self._rule = exchanging_heads(rule or default_rule())
         self._training, self._kappa, self._seed = training, kappa, seed

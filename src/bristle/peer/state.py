@@ -275,8 +275,10 @@ def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: 
         neighbours=tuple(
             NeighbourStatus(
                 key_id=one.key_id.hex(),
-                address="{}:{}".format(*one.address),
+                address=None if one.address is None else "{}:{}".format(*one.address),
                 silent=round(one.last_heard, 1),
+                reached=one.reached,
+                forwarder=None if one.forwarder is None else one.forwarder.hex(),
             )
             for one in overlay.neighbours()
         ),

@@ -24,11 +24,27 @@ LEAST_ROOM = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourStatus:
-    """A neighbour: its key id, its address, and the seconds since its last message."""
+    """A neighbour, and how it is reached.
+
+    Parameters
+    ----------
+    key_id : str
+        Its key id.
+    address : str, optional
+        Its address; None where another neighbour forwards.
+    silent : float
+        Seconds since its last message.
+    reached : str
+        ``"directly"``, ``"locally"`` (on this machine, or at a private address) or ``"forwarded"``.
+    forwarder : str, optional
+        Key id of the neighbour that forwards.
+    """
 
     key_id: str
-    address: str
+    address: str | None
     silent: float
+    reached: str = "directly"
+    forwarder: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,7 +194,9 @@ def _decode_1(datagram: bytes) -> OtherVersion | Refusal:
 
 
 class CookieJar:
-    """Cookies that show that a peer receives at its address, without a note for each that asked.
+    """Cookies that show that a peer receives at its place, without a note for each that asked.
+
+    A place is an address, or, where a neighbour forwards, the key ids of the forwarder and of the peer behind it.
 
     Parameters
     ----------
@@ -205,15 +207,16 @@ class CookieJar:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def make(self, address: tuple[str, int], now: float, *, age: int = 0) -> bytes:
-        """Return the cookie of an address, for now or for an age ago."""
-        content = f"{address[0]}|{address[1]}|{int(now // _COOKIE_LIFE) - age}".encode()
-        return blake2s(content, key=self._secret, digest_size=COOKIE_BYTES).digest()
+    def make(self, place: tuple[str, int] | tuple[bytes, bytes], now: float, *, age: int = 0) -> bytes:
+        """Return the cookie of a place, for now or for an age ago."""
+        names = [part.hex() if isinstance(part, bytes) else str(part) for part in place]
+        content = "|".join([*names, str(int(now // _COOKIE_LIFE) - age)])
+        return blake2s(content.encode(), key=self._secret, digest_size=COOKIE_BYTES).digest()
 
-    def accepts(self, cookie: bytes, address: tuple[str, int], now: float) -> bool:
-        """Return whether a cookie was given to an address a short while ago."""
-        return hmac.compare_digest(cookie, self.make(address, now)) or hmac.compare_digest(
-            cookie, self.make(address, now, age=1)
+    def accepts(self, cookie: bytes, place: tuple[str, int] | tuple[bytes, bytes], now: float) -> bool:
+        """Return whether a cookie was given to a place a short while ago."""
+        return hmac.compare_digest(cookie, self.make(place, now)) or hmac.compare_digest(
+            cookie, self.make(place, now, age=1)
         )
 
 

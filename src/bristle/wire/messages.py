@@ -1,21 +1,42 @@
-"""Messages inside sealed datagrams: manifest, piece, acknowledgement, peers, leave; and addresses."""
+"""Messages inside sealed datagrams: heads, peers, introductions, what is forwarded; and addresses."""
 
 from __future__ import annotations
 
 import ipaddress
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 
 from bristle.wire.identity import KEY_ID_BYTES
 from bristle.wire.kinds import Kind
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import LARGEST_DATAGRAM
+from bristle.wire.sizes import LARGEST_DATAGRAM, SEAL
 
 Address = tuple[str, int]
 
 _EVERYBODY = ipaddress.IPv4Address("255.255.255.255")
 _FAMILIES = {4: 4, 6: 16}
+_SITES = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),  # RFC 1918
+        *(
+            "100.64.0.0/10",
+            "169.254.0.0/16",
+            "fc00::/7",
+            "fe80::/10",
+        ),  # Shared by a provider, link-local, unique local.
+    )
+)
+
+
+class Scope(IntEnum):
+    """From where an address means the same machine: from this machine, within a site, or from everywhere."""
+
+    MACHINE = 0
+    SITE = 1
+    WORLD = 2
 
 
 @lru_cache(maxsize=4096)
@@ -29,6 +50,19 @@ def is_loopback(address: Address) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def _scope(host: str) -> Scope:
+    ip = _ip(host)
+    if ip.is_loopback:
+        return Scope.MACHINE
+    return Scope.SITE if any(ip.version == site.version and ip in site for site in _SITES) else Scope.WORLD
+
+
+def scope_of(address: Address) -> Scope:
+    """Return the scope of an address: loopback, private or public."""
+    return _scope(address[0])
+
+
+@lru_cache(maxsize=4096)
 def _network(host: str) -> str:
     ip = _ip(host)
     return str(ipaddress.ip_network((ip, 24 if ip.version == 4 else 64), strict=False))
@@ -39,15 +73,19 @@ def network_of(address: Address) -> str:
     return _network(address[0])
 
 
-def may_hand_on(address: Address, to: Address) -> bool:
-    """Return whether an address may be passed on to a neighbour at `to`: loopback addresses only within one machine.
-
-    Also what a neighbour at `to` may pass on to us: no outsider gets us to contact a service of this machine.
-    """
+def is_contact(address: Address) -> bool:
+    """Return whether an address can be a peer's: with a port, not multicast, broadcast or unspecified."""
     ip = _ip(address[0])
-    if address[1] == 0 or ip.is_multicast or ip.is_unspecified or ip == _EVERYBODY:
-        return False
-    return (not ip.is_loopback or is_loopback(to)) and ip.version == _ip(to[0]).version
+    return bool(address[1]) and not ip.is_multicast and not ip.is_unspecified and ip != _EVERYBODY
+
+
+def may_hand_on(address: Address, to: Address) -> bool:
+    """Return whether an address may be passed on to a neighbour at `to`: it must mean the same machine there.
+
+    Loopback addresses go to loopback only, private ones to private ones. Also what a neighbour at `to` may pass on to
+    us: no outsider gets us to contact a service of this machine, or of the network behind our router.
+    """
+    return is_contact(address) and _ip(address[0]).version == _ip(to[0]).version and scope_of(address) >= scope_of(to)
 
 
 def encode_address(address: Address) -> bytes:
@@ -66,7 +104,7 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
     return (str(ipaddress.ip_address(packed)), port), at + 3 + length
 
 
-MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = range(1, 6)
+MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE, MEET, CALL, FORWARD, FORWARDED = range(1, 10)
 FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
 """Values of an acknowledgement's base that end a transfer.
 
@@ -83,11 +121,26 @@ LARGEST_BITMAP = 128
 """Bytes: acknowledgements cover 1024 units beyond the first missing one, and a sender has no more in flight."""
 
 MOST_PEERS = 24
+MOST_LOCAL = 2
+"""Local addresses that a peer reports of itself."""
+
+MOST_CALLED = 1 + MOST_LOCAL
+"""Addresses in a call."""
+
+CIRCUIT_BYTES = 4
+NO_CIRCUIT = bytes(CIRCUIT_BYTES)
+"""In a call: the introducer forwards nothing."""
 
 _PIECE = struct.Struct(">BQIH")
 _ACKNOWLEDGEMENT = struct.Struct(">BQIH")
 _MANIFEST = struct.Struct(">BIHQIH")
-_PEERS = struct.Struct(">BQB")
+_PEERS = struct.Struct(">BQBB")
+_LONGEST_ADDRESS = 19
+_CALL_HEADER = 1 + KEY_ID_BYTES + CIRCUIT_BYTES
+_FORWARD_HEADER = 1 + CIRCUIT_BYTES
+_LONGEST_CALL = _CALL_HEADER + 1 + MOST_CALLED * _LONGEST_ADDRESS
+_MEET_PADDING = 2 * _LONGEST_CALL + SEAL - 1 - KEY_ID_BYTES
+"""A request to meet is as long as the two calls that answer it, seals included: nobody makes an introducer shout."""
 _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
 
@@ -160,10 +213,21 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Peers:
-    """Keep-alive: the newest sequence number seen from its receiver, and addresses of other peers of the group."""
+    """Keep-alive.
+
+    Parameters
+    ----------
+    seen : int
+        The newest sequence number seen from its receiver.
+    others : tuple of (bytes, Address)
+        Key ids of other peers of the group, and addresses from which the sender receives their datagrams.
+    local : tuple of Address
+        Addresses that the sender has behind its router, at most `MOST_LOCAL`.
+    """
 
     seen: int
     others: tuple[tuple[bytes, Address], ...] = ()
+    local: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,7 +240,49 @@ def transfer_of(sequence: int, base: int) -> int:
     return (2 * sequence + (base == 0)) % 2**64
 
 
-Message = SignedManifest | Piece | Acknowledgement | Peers | Leave
+@dataclass(frozen=True)
+class Meet:
+    """Asks a common neighbour to introduce the sender to the peer with a key id."""
+
+    key_id: bytes
+
+
+@dataclass(frozen=True)
+class Call:
+    """Asks the receiver to call a peer now; that peer is asked to call the receiver at the same time.
+
+    Parameters
+    ----------
+    key_id : bytes
+        Whom to call.
+    circuit : bytes
+        Number under which the sender forwards datagrams between the two, or `NO_CIRCUIT`.
+    addresses : tuple of Address
+        Where to call it: as the sender sees it, and behind the router that the two have in common.
+    """
+
+    key_id: bytes
+    circuit: bytes = NO_CIRCUIT
+    addresses: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Asks the receiver to pass a datagram on to the other end of a circuit."""
+
+    circuit: bytes
+    datagram: bytes
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """A datagram from the other end of a circuit; an empty one says that there is no such circuit any more."""
+
+    circuit: bytes
+    datagram: bytes = b""
+
+
+Message = SignedManifest | Piece | Acknowledgement | Peers | Leave | Meet | Call | Forward | Forwarded
 
 
 def encode(message: Message) -> bytes:
@@ -190,11 +296,23 @@ def encode(message: Message) -> bytes:
         case SignedManifest(order, piece_size, signed, base, size, start, kind):
             header = _MANIFEST.pack(MANIFEST | kind << _KIND_SHIFT, order, piece_size, base, size, len(signed))
             return header + signed + start
-        case Peers(seen, others):
+        case Peers(seen, others, local):
             records = b"".join(key_id + encode_address(address) for key_id, address in others)
-            return _PEERS.pack(PEERS, seen, len(others)) + records
+            return _PEERS.pack(PEERS, seen, len(local), len(others)) + _encode_addresses(local) + records
         case Leave():
             return bytes([LEAVE])
+        case Meet(key_id):
+            return bytes([MEET]) + key_id + bytes(_MEET_PADDING)
+        case Call(key_id, circuit, addresses):
+            return bytes([CALL]) + key_id + circuit + bytes([len(addresses)]) + _encode_addresses(addresses)
+        case Forward(circuit, datagram):
+            return bytes([FORWARD]) + circuit + datagram
+        case Forwarded(circuit, datagram):
+            return bytes([FORWARDED]) + circuit + datagram
+
+
+def _encode_addresses(addresses: tuple[Address, ...]) -> bytes:
+    return b"".join(map(encode_address, addresses))
 
 
 def decode(data: bytes) -> Message | Refusal:
@@ -220,18 +338,46 @@ def decode(data: bytes) -> Message | Refusal:
         return _decode_peers(data)
     if first == LEAVE and len(data) == 1:
         return Leave()
+    if first == FORWARD and len(data) > _FORWARD_HEADER:
+        return Forward(data[1:_FORWARD_HEADER], data[_FORWARD_HEADER:])
+    if first == FORWARDED and len(data) >= _FORWARD_HEADER:
+        return Forwarded(data[1:_FORWARD_HEADER], data[_FORWARD_HEADER:])
+    if first == MEET and len(data) == 1 + KEY_ID_BYTES + _MEET_PADDING:
+        return Meet(data[1 : 1 + KEY_ID_BYTES])
+    if first == CALL and len(data) > _CALL_HEADER:
+        return _decode_call(data)
     return Refusal.MALFORMED
 
 
-def _decode_peers(data: bytes) -> Peers | Refusal:
-    _, seen, count = _PEERS.unpack_from(data)
-    others: list[tuple[bytes, Address]] = []
-    at = _PEERS.size
-    for _ in range(min(count, MOST_PEERS)):
-        key_id = data[at : at + KEY_ID_BYTES]
-        found = decode_address(data, at + KEY_ID_BYTES)
+def _decode_addresses(data: bytes, at: int, count: int) -> tuple[tuple[Address, ...], int] | None:
+    """Return so many addresses from an offset on, and the offset after them; None if there are fewer."""
+    addresses: list[Address] = []
+    for _ in range(count):
+        found = decode_address(data, at)
         if found is None:
-            return Refusal.MALFORMED
-        others.append((key_id, found[0]))
+            return None
+        addresses.append(found[0])
         at = found[1]
-    return Peers(seen, tuple(others)) if at == len(data) and count <= MOST_PEERS else Refusal.MALFORMED
+    return tuple(addresses), at
+
+
+def _decode_peers(data: bytes) -> Peers | Refusal:
+    _, seen, locals_, count = _PEERS.unpack_from(data)
+    if count > MOST_PEERS or locals_ > MOST_LOCAL or (found := _decode_addresses(data, _PEERS.size, locals_)) is None:
+        return Refusal.MALFORMED
+    local, at = found
+    others: list[tuple[bytes, Address]] = []
+    for _ in range(count):
+        other = decode_address(data, at + KEY_ID_BYTES)
+        if other is None:
+            return Refusal.MALFORMED
+        others.append((data[at : at + KEY_ID_BYTES], other[0]))
+        at = other[1]
+    return Peers(seen, tuple(others), local) if at == len(data) else Refusal.MALFORMED
+
+
+def _decode_call(data: bytes) -> Call | Refusal:
+    key_id, circuit = data[1 : 1 + KEY_ID_BYTES], data[1 + KEY_ID_BYTES : _CALL_HEADER]
+    count = data[_CALL_HEADER]
+    found = _decode_addresses(data, _CALL_HEADER + 1, count) if count <= MOST_CALLED else None
+    return Call(key_id, circuit, found[0]) if found is not None and found[1] == len(data) else Refusal.MALFORMED

@@ -34,3 +34,4 @@ class Refusal(StrEnum):
     USELESS = "too many useless messages"
     BANNED = "temporarily banned"
     BAD_ADDRESS = "address not fit to contact"
+    NOT_FORWARDED = "not forwarded"

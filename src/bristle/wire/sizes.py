@@ -39,6 +39,9 @@ EXTENSION_HEADER = 4
 ACKNOWLEDGEMENT = 15
 """One without a bitmap, as all are when nothing is lost or reordered: kind 1, sequence 8, newest 4, base 2."""
 
+FORWARDING = SEAL + 5
+"""Around every datagram that a common neighbour forwards: its seal, kind 1, circuit 4."""
+
 ACKNOWLEDGE_EVERY = 16
 """Units (manifest and pieces) per acknowledgement; the last unit always gets one."""
 
