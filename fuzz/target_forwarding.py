@@ -15,7 +15,7 @@ from bristle.p2p.node import Node
 from bristle.p2p.route import Via
 from bristle.wire import messages
 from bristle.wire.handshake import Caller, prefix_of
-from bristle.wire.messages import Address, Call, Forward, Forwarded, Leave, Meet, Message, Peers, Piece
+from bristle.wire.messages import Address, CallRequest, Forward, Forwarded, Leave, Meet, Message, Peers, Piece
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
 from target_datagrams import Counted
@@ -52,7 +52,7 @@ def check(data: bytes) -> str:
     liar = _neighbour(node, LIAR.key, LIARS, b"liar")
     other = _neighbour(node, OTHER.key, OTHERS, b"othr")
     via = Via(LIAR.key_id, BEHIND.key_id, CIRCUIT, LIARS)
-    node.receive(LIARS, liar.seal(messages.encode(Call(BEHIND.key_id, CIRCUIT))), START)
+    node.receive(LIARS, liar.seal(messages.encode(CallRequest(BEHIND.key_id, CIRCUIT))), START)
     behind = _neighbour(node, BEHIND.key, via, b"bhnd")
     reader, now = Reader(data), START
     for _ in range(MOST):
@@ -120,15 +120,15 @@ def seeds() -> dict[str, bytes]:
         "meet-hidden": _said(OTHER_SAYS, Meet(BEHIND.key_id)),
         "forward": offered + bytes([HELLO, 0]) + counted(hello),
         "forward-unknown": _said(SAYS, Forward(b"none", b"x")),
-        "call": _said(SAYS, Call(BESIDE.key_id, b"\x05\x06\x07\x08", (far, near)))
+        "call": _said(SAYS, CallRequest(BESIDE.key_id, b"\x05\x06\x07\x08", (far, near)))
         + bytes([TIME, 2, TIME, 40, TIME, 40]),
-        "call-known": _said(OTHER_SAYS, Call(BEHIND.key_id, b"\x05\x06\x07\x08", (far,))) + bytes([TIME, 2]),
+        "call-known": _said(OTHER_SAYS, CallRequest(BEHIND.key_id, b"\x05\x06\x07\x08", (far,))) + bytes([TIME, 2]),
         "call-misled": _said(
-            SAYS, Call(BESIDE.key_id, addresses=(("127.0.0.1", 22), ("192.168.1.9", 22), ("10.1.1.1", 7700)))
+            SAYS, CallRequest(BESIDE.key_id, addresses=(("127.0.0.1", 22), ("192.168.1.9", 22), ("10.1.1.1", 7700)))
         ),
         "behind": _said(BEHIND_SAYS, Peers(0, ((bytes(20), far),))) + _said(BEHIND_SAYS, Piece(SEQUENCE, 1, 0, b"x")),
         "nested": _said(BEHIND_SAYS, Forwarded(CIRCUIT, b"x")) + _said(BEHIND_SAYS, Forward(CIRCUIT, b"x")),
-        "behind-calls": _said(BEHIND_SAYS, Call(BESIDE.key_id, CIRCUIT, (far,)))
+        "behind-calls": _said(BEHIND_SAYS, CallRequest(BESIDE.key_id, CIRCUIT, (far,)))
         + _said(BEHIND_SAYS, Meet(OTHER.key_id)),
         "hello": bytes([FORWARDS]) + counted(hello),
         "prefix": bytes([FORWARDS]) + counted(prefix_of(GROUP)),

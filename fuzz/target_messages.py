@@ -6,7 +6,7 @@ from bristle.wire import messages
 from bristle.wire.kinds import Kind
 from bristle.wire.messages import (
     Acknowledgement,
-    Call,
+    CallRequest,
     Forward,
     Forwarded,
     Leave,
@@ -49,8 +49,8 @@ def seeds() -> dict[str, bytes]:
         "local": Peers(0, ((bytes(20), six),), (("192.168.1.2", 7700), ("10.0.0.2", 7700))),
         "leave": Leave(),
         "meet": Meet(b"\x05" * 20),
-        "call": Call(b"\x05" * 20, b"\x01\x02\x03\x04", (("192.0.2.1", 7700), six, ("192.168.1.2", 7700))),
-        "call-nowhere": Call(b"\x05" * 20),
+        "call": CallRequest(b"\x05" * 20, b"\x01\x02\x03\x04", (("192.0.2.1", 7700), six, ("192.168.1.2", 7700))),
+        "call-nowhere": CallRequest(b"\x05" * 20),
         "forward": Forward(b"\x01\x02\x03\x04", b"a datagram"),
         "forwarded": Forwarded(b"\x01\x02\x03\x04", b"a datagram"),
         "closed": Forwarded(b"\x01\x02\x03\x04"),

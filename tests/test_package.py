@@ -13,8 +13,8 @@ SOURCES = Path(bristle.__file__).parent
 
 
 def test_public_names() -> None:
-    classes = {"Bristle", "Context", "Decision", "Evaluation", "Pace", "Peer", "Pool"}
-    assert set(bristle.__all__) == classes | {"TOPOLOGIES", "attacks", "rules", "simulate"}
+    classes = {"Bristle", "Context", "Decision", "Evaluation", "Head", "Pace", "Peer", "Pool"}
+    assert set(bristle.__all__) == classes | {"TOPOLOGIES", "attacks", "load_head", "rules", "save_head", "simulate"}
     assert {name for name in classes if isinstance(getattr(bristle, name), type)} == classes
     assert "ring" in bristle.TOPOLOGIES
     assert bristle.rules.names()

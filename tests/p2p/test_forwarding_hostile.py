@@ -17,7 +17,7 @@ from bristle.p2p.route import Via
 from bristle.wire import Group, Identity, Refusal
 from bristle.wire import messages as wire
 from bristle.wire.handshake import Caller, CookieJar
-from bristle.wire.messages import Address, Call, Forward, Forwarded, Meet, Peers
+from bristle.wire.messages import Address, CallRequest, Forward, Forwarded, Meet, Peers
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix
@@ -122,7 +122,7 @@ def test_floods_of_requests_are_few_introductions(three: tuple[RoutedNetwork, No
     calls = 0
     receive = honest.membership.meetings.on_call
 
-    def count(link: Link, call: Call, now: float) -> float:
+    def count(link: Link, call: CallRequest, now: float) -> float:
         nonlocal calls
         calls += 1
         return receive(link, call, now)
@@ -146,7 +146,7 @@ def test_who_lies_about_addresses_has_a_few_small_datagrams_sent_there(
     for _ in range(10 * seconds):
         for _ in range(10):
             if key_id(honest) in liar.membership.links:
-                say(liar, honest, Call(Identity.generate().key_id, b"abcd", (VICTIM,)))
+                say(liar, honest, CallRequest(Identity.generate().key_id, b"abcd", (VICTIM,)))
         network.run(0.1)
     got = [datagram for _, to, datagram in network.traffic if to == VICTIM]
     # A call every five seconds, and two at once; each is a hello of 64 bytes, some times.
@@ -163,7 +163,7 @@ def test_many_victims_in_one_network_or_many_get_no_more(three: tuple[RoutedNetw
         for number in range(50):
             if key_id(honest) in liar.membership.links:
                 victims = tuple((f"203.0.113.{1 + number}", 1000 + 3 * second + more) for more in range(3))
-                say(liar, honest, Call(Identity.generate().key_id, b"abcd", victims))
+                say(liar, honest, CallRequest(Identity.generate().key_id, b"abcd", victims))
         network.run(1)
     own = {network.address_of(node) for node in network.nodes.values()}
     got = [to for _, to, _ in network.traffic if to not in own]
@@ -178,11 +178,11 @@ def test_services_of_the_own_machine_and_network_are_not_called(
     honest.membership.meetings.local = (("192.168.7.2", 7700),)
     elsewhere = [("127.0.0.1", 22), ("10.0.0.1", 7700), ("192.168.7.1", 80), ("169.254.169.254", 8080)]
     for address in elsewhere:
-        say(liar, honest, Call(Identity.generate().key_id, addresses=(address,)))
+        say(liar, honest, CallRequest(Identity.generate().key_id, addresses=(address,)))
     network.run(1)
     assert honest.counters.refused[Refusal.BAD_ADDRESS] == len(elsewhere)
     # Somebody behind the same router can be anywhere in that network.
-    say(liar, honest, Call(Identity.generate().key_id, addresses=(("192.168.7.9", 7700),)))
+    say(liar, honest, CallRequest(Identity.generate().key_id, addresses=(("192.168.7.9", 7700),)))
     network.run(1)
     assert [call.address for call in honest.membership.pending.values()] == [("192.168.7.9", 7700)]
 
@@ -192,7 +192,7 @@ def test_a_member_cannot_speak_for_another_through_a_circuit(
 ) -> None:
     network, _, liar, honest = three
     pretended, real = Identity.generate(), Identity.generate()
-    say(liar, honest, Call(pretended.key_id, b"abcd"))
+    say(liar, honest, CallRequest(pretended.key_id, b"abcd"))
     network.run(0.1)
     jar: CookieJar = honest.membership._cookies
     caller = Caller(real, group, nonce=bytes(16), session_id=b"call")
@@ -269,7 +269,7 @@ def test_what_was_sealed_for_a_circuit_is_refused_from_anywhere_else(
         before = other.counters.refused[Refusal.UNKNOWN_SESSION]
         other.receive(address, sealed, network.now)
         assert other.counters.refused[Refusal.UNKNOWN_SESSION] == before + 1
-    say(second, other, Call(key_id(one), b"abcd"))
+    say(second, other, CallRequest(key_id(one), b"abcd"))
     network.run(0.1)
     before = other.counters.refused[Refusal.UNKNOWN_SESSION]
     say(second, other, Forwarded(b"abcd", sealed))
@@ -334,7 +334,7 @@ def test_local_addresses_are_told_only_behind_the_same_router(routed: Networks, 
 
     def watch(link: Link, message: bytes) -> None:
         decoded = wire.decode(message)
-        if isinstance(decoded, Call):
+        if isinstance(decoded, CallRequest):
             told[link.key_id, decoded.key_id] = decoded.addresses
         send(link, message)
 

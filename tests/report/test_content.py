@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bristle.report import Better, Finding, Kind, Line, Panel, Report, Section, Table
+from bristle.report import Better, Finding, Line, LineKind, Panel, Report, Section, Table
 
 
 def line(**given: Any) -> Line:
@@ -25,7 +25,7 @@ def panel(**given: Any) -> Panel:
         ({"y": [0.1, math.inf]}, "infinite"),
         ({"y": [math.nan, math.nan]}, "no number"),
         ({"x": [math.nan, 1]}, "x must be numbers"),
-        ({"kind": "ours"}, "'ours' is not a valid Kind"),
+        ({"kind": "ours"}, "'ours' is not a valid LineKind"),
     ],
 )
 def test_lines_that_cannot_be_drawn(given: dict[str, Any], message: str) -> None:
@@ -57,5 +57,5 @@ def test_what_is_better() -> None:
     assert panel(ylabel="F1 score").better is Better.HIGHER
     assert panel(ylabel="bytes").better is Better.NEITHER
     assert panel(ylabel="bytes", better="lower").better is Better.LOWER
-    assert line(kind="author").kind is Kind.AUTHOR
+    assert line(kind="author").kind is LineKind.AUTHOR
     assert panel(lines=(line(), line(kind="author"))).title == "t"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bristle.report import Kind, Source, report_of
+from bristle.report import LineKind, Source, report_of
 
 Row = dict[str, Any]
 
@@ -63,7 +63,7 @@ def test_references_and_who_wins() -> None:
     report = report_of(made)
     section = report.sections[0]
     kinds = {line.label: line.kind for line in section.panels[0].lines}
-    assert kinds == {"bristle": Kind.RULE, "median": Kind.RULE, "local": Kind.REFERENCE}
+    assert kinds == {"bristle": LineKind.RULE, "median": LineKind.RULE, "local": LineKind.REFERENCE}
     assert "Bristle ends highest of the rules in 0 of 1 setting." in report.summary
     (finding,) = section.findings
     assert finding.source is Source.OBSERVATION

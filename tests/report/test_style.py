@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle import rules
-from bristle.report import Kind, Line
+from bristle.report import Line, LineKind
 from bristle.report.style import DARK_OF, PAPER, REFERENCES, RULES, Styles
 
 
@@ -24,7 +24,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def line(label: str, kind: Kind = Kind.RULE) -> Line:
+def line(label: str, kind: LineKind = LineKind.RULE) -> Line:
     return Line(label=label, x=[0], y=[0], kind=kind)
 
 
@@ -48,14 +48,14 @@ def test_bristle_stands_in_front_and_is_strongest() -> None:
 
 
 def test_the_authors_line_has_the_rules_colour_and_dots() -> None:
-    ours, bridge = line("trimmed-mean"), line("BRIDGE", Kind.AUTHOR)
+    ours, bridge = line("trimmed-mean"), line("BRIDGE", LineKind.AUTHOR)
     styles = Styles.of([ours, bridge])
     assert styles[bridge].colour == styles[ours].colour
     assert styles[bridge].dash
     assert not styles[ours].dash
     assert not styles[bridge].marker
     assert styles[bridge].width < styles[ours].width
-    marked = line("bristle (author)", Kind.AUTHOR)
+    marked = line("bristle (author)", LineKind.AUTHOR)
     assert Styles.of([marked])[marked].colour == RULES["bristle"].colour
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bristle.report import Kind, report_of
+from bristle.report import LineKind, report_of
 from bristle.report.recorded import recorded_runs
 from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot
 
@@ -44,9 +44,9 @@ def test_what_others_are_held_against_stays_what_it_is() -> None:
     made = [*rows(0.9, {}), *rows(0.5, {"topology.name": "ring"}, rule="local"), *rows(0.4, {}, rule="local")]
     (panel,) = report_of(made).sections[0].panels
     assert [(line.label, line.kind) for line in panel.lines] == [
-        ("bristle", Kind.RULE),
-        ("local", Kind.REFERENCE),
-        ("local (topology ring)", Kind.REFERENCE),
+        ("bristle", LineKind.RULE),
+        ("local", LineKind.REFERENCE),
+        ("local (topology ring)", LineKind.REFERENCE),
     ]
 
 

@@ -244,7 +244,7 @@ def test_on_a_device_it_runs_the_ordinary_way_and_says_so(data: FeatureData) -> 
     found = run(scenario, tensors, every=1, watch=Watch(note=notes.append)).rows
     assert notes == [
         "this world runs the ordinary way, which takes more memory than a large world: "
-        "its peers must exchange heads, not evidence"
+        "its peers must exchange plain heads, not evidence"
     ]
     expected = run(scenario, data, every=1).rows
     assert [row["accuracy_mean"] for row in found] == pytest.approx([row["accuracy_mean"] for row in expected])

@@ -11,7 +11,7 @@ from bristle.wire.messages import (
     MOST_LOCAL,
     MOST_PEERS,
     Acknowledgement,
-    Call,
+    CallRequest,
     Forward,
     Forwarded,
     Leave,
@@ -55,7 +55,7 @@ messages = st.one_of(
     ),
     st.just(Leave()),
     st.builds(Meet, key_ids),
-    st.builds(Call, key_ids, circuits, st.lists(addresses, max_size=MOST_CALLED).map(tuple)),
+    st.builds(CallRequest, key_ids, circuits, st.lists(addresses, max_size=MOST_CALLED).map(tuple)),
     st.builds(Forward, circuits, st.binary(min_size=1, max_size=100)),
     st.builds(Forwarded, circuits, st.binary(max_size=100)),
 )
@@ -69,7 +69,7 @@ def test_what_is_encoded_is_decoded(message: Message) -> None:
 @given(messages, st.integers(1, 40))
 def test_what_is_cut_off_is_refused_or_shorter(message: Message, cut: int) -> None:
     heard = decode(encode(message)[:-cut])
-    assert isinstance(heard, Refusal) or not isinstance(heard, Peers | Meet | Call)
+    assert isinstance(heard, Refusal) or not isinstance(heard, Peers | Meet | CallRequest)
 
 
 @given(st.binary(max_size=1300))
@@ -103,10 +103,10 @@ def test_sizes_are_what_the_size_function_says() -> None:
         encode(Peers(1, local=(("10.0.0.1", 5),)))[:-1],
         encode(Meet(bytes(20)))[:-1],
         encode(Meet(bytes(20))) + b"x",
-        encode(Call(bytes(20)))[:-1],
-        encode(Call(bytes(20))) + b"x",
-        encode(Call(bytes(20), addresses=(("10.0.0.1", 5),)))[:-1],
-        encode(Call(bytes(20), addresses=(("10.0.0.1", 5),) * (MOST_CALLED + 1))),
+        encode(CallRequest(bytes(20)))[:-1],
+        encode(CallRequest(bytes(20))) + b"x",
+        encode(CallRequest(bytes(20), addresses=(("10.0.0.1", 5),)))[:-1],
+        encode(CallRequest(bytes(20), addresses=(("10.0.0.1", 5),) * (MOST_CALLED + 1))),
         encode(Forward(bytes(4), b"")),
         encode(Forwarded(bytes(4)))[:-1],
     ],
@@ -155,7 +155,7 @@ def test_which_addresses_mean_something_to_a_neighbour(
 
 def test_an_answer_to_a_request_to_meet_is_not_longer_than_that() -> None:
     longest = tuple((f"2001:db8::{number}", 7700) for number in range(MOST_CALLED))
-    calls = 2 * (SEAL + len(encode(Call(bytes(20), bytes(4), longest))))
+    calls = 2 * (SEAL + len(encode(CallRequest(bytes(20), bytes(4), longest))))
     assert SEAL + len(encode(Meet(bytes(20)))) == calls
 
 

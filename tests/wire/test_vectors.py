@@ -152,7 +152,7 @@ def said() -> dict[str, str]:
         "peers: seen 7, 192.0.2.1 port 7700 and ::1 port 1": messages.Peers(7, others),
         "peers: the same, from 192.168.1.2 port 7700": messages.Peers(7, others, local),
         "meet: 55..": messages.Meet(b"\x55" * 20),
-        "call: 55.., circuit 01020304, 192.0.2.1 and 192.168.1.2, both port 7700": messages.Call(
+        "call: 55.., circuit 01020304, 192.0.2.1 and 192.168.1.2, both port 7700": messages.CallRequest(
             b"\x55" * 20, bytes([1, 2, 3, 4]), (others[0][1], *local)
         ),
         "forward: circuit 01020304": messages.Forward(bytes([1, 2, 3, 4]), b"a datagram"),

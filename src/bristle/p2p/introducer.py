@@ -18,7 +18,7 @@ from bristle.wire.messages import (
     MOST_CALLED,
     NO_CIRCUIT,
     Address,
-    Call,
+    CallRequest,
     Forward,
     Forwarded,
     Meet,
@@ -128,7 +128,7 @@ class Introducer:
             return LATE
         circuit = NO_CIRCUIT if isinstance(link.address, Via) else self._offer(link.key_id, other.key_id, now)
         for one, to in ((link, other), (other, link)):
-            self._send(to, encode(Call(one.key_id, circuit, _addresses(one, to))))
+            self._send(to, encode(CallRequest(one.key_id, circuit, _addresses(one, to))))
         return PROMISED
 
     def _offer(self, one: bytes, other: bytes, now: float) -> bytes:

@@ -19,7 +19,7 @@ from bristle.p2p.route import Route, Via, may_tell
 from bristle.wire.messages import (
     NO_CIRCUIT,
     Address,
-    Call,
+    CallRequest,
     Meet,
     Message,
     Scope,
@@ -155,7 +155,7 @@ class Meetings:
             return True
         return False
 
-    def on_call(self, link: Link, call: Call, now: float) -> float:
+    def on_call(self, link: Link, call: CallRequest, now: float) -> float:
         """Call a peer that a neighbour introduces, as it is asked to call us; return the message's worth."""
         known = self._links.get(call.key_id)
         if call.key_id in (self._key_id, link.key_id):

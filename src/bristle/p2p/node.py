@@ -26,7 +26,7 @@ from bristle.wire.identity import Identity
 from bristle.wire.messages import (
     Acknowledgement,
     Address,
-    Call,
+    CallRequest,
     Forward,
     Forwarded,
     Leave,
@@ -277,7 +277,7 @@ class Node:
                 return
             case Meet():
                 worth = self.introducer.introduce(link, message, now)
-            case Call():
+            case CallRequest():
                 worth = self.membership.meetings.on_call(link, message, now)
             case Forward():
                 worth = self.introducer.forward(link, message, now)

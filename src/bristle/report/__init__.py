@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bristle._core.files import write_atomically
-from bristle.report.content import Better, Finding, Kind, Line, Panel, Report, Section, Source, Table
+from bristle.report.content import Better, Finding, Line, LineKind, Panel, Report, Section, Source, Table
 from bristle.report.from_rows import report_of
 
 __all__ = [
     "Better",
     "Finding",
-    "Kind",
     "Line",
+    "LineKind",
     "Panel",
     "Report",
     "Section",

@@ -11,7 +11,7 @@ from enum import StrEnum
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class Kind(StrEnum):
+class LineKind(StrEnum):
     """Whose line it is, which decides how it is drawn."""
 
     RULE = "rule"  # measured by us: solid, with the rule's colour and marker
@@ -47,10 +47,10 @@ class Line:
     y: Sequence[float]
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
-    kind: Kind | str = Kind.RULE
+    kind: LineKind | str = LineKind.RULE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", Kind(self.kind))
+        object.__setattr__(self, "kind", LineKind(self.kind))
         if (self.low is None) != (self.high is None):
             raise ValueError(f"line {self.label!r}: a band needs both low and high")
         lengths = {len(values) for values in (self.x, self.y, self.low, self.high) if values is not None}

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from bristle.report.content import Kind, Line, Panel, Section
+from bristle.report.content import Line, LineKind, Panel, Section
 from bristle.report.style import DOTTED, GRID, INK, MUTED, PAPER, Style, Styles, rule_of
 from bristle.report.words import one_line, position, seen
 
@@ -229,15 +229,15 @@ def sample_svg(style: Style) -> bytes:
 def legend_entries(panels: tuple[Panel, ...], styles: Styles) -> list[tuple[str, Style]]:
     """Return what a shared legend lists: rules in a fixed order, the author's runs as one, references last."""
     lines = [line for panel in panels for line in panel.lines]
-    own = {rule_of(line) for line in lines if line.kind is Kind.RULE}
+    own = {rule_of(line) for line in lines if line.kind is LineKind.RULE}
     entries: dict[str, Style] = {}
     for line in sorted(lines, key=lambda line: (styles[line].rank, line.label)):
         label = one_line(line.label, longest=LONGEST_LABEL)
-        if line.kind is not Kind.AUTHOR:
+        if line.kind is not LineKind.AUTHOR:
             entries[label] = styles[line]
         elif rule_of(line) not in own:
             entries[f"{rule_of(line)} (author's run)"] = styles[line]
-    if any(line.kind is Kind.AUTHOR and rule_of(line) in own for line in lines):
+    if any(line.kind is LineKind.AUTHOR and rule_of(line) in own for line in lines):
         entries["author's run"] = Style(colour=INK, dark=INK, dash=DOTTED, width=1.1)
     return list(entries.items())
 

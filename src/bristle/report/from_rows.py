@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from bristle import rules
-from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
+from bristle.report.content import Finding, Line, LineKind, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
 from bristle.report.users import check_users, user_tables
 from bristle.report.words import best_of, last_of, number, one_line
@@ -232,7 +232,7 @@ def _panel(title: str, runs: dict[str, Runs]) -> Panel:
                 y=[fmean(each) for each in values],
                 low=[min(each) for each in values] if several else None,
                 high=[max(each) for each in values] if several else None,
-                kind=Kind.REFERENCE if rule_in(rule) in REFERENCES else Kind.RULE,
+                kind=LineKind.REFERENCE if rule_in(rule) in REFERENCES else LineKind.RULE,
             )
         )
     return Panel(title=title, lines=tuple(lines), xlabel="iteration", ylabel="accuracy", ylim=(0.0, 1.0))

@@ -9,7 +9,7 @@ from functools import partial
 from html import escape
 from importlib.resources import files
 
-from bristle.report.content import Finding, Kind, Line, Panel, Report, Section, Source, Table
+from bristle.report.content import Finding, Line, LineKind, Panel, Report, Section, Source, Table
 from bristle.report.figure import inline, legend_entries, panel_svg, sample_svg, section_files, variable
 from bristle.report.style import GRID, INK, MUTED, PAPER, Style, Styles, rule_of
 from bristle.report.words import best_of, last_of, number, one_line, plain, seen, tally, verdict
@@ -42,17 +42,17 @@ def verdict_class(finding: Finding) -> str:
 
 def final_values(panels: tuple[Panel, ...], styles: Styles, *, name: str) -> str:
     """Return where every line ends: a row for every rule, a column for every panel, the best said in words."""
-    rows: dict[tuple[bool, str], dict[Kind, dict[int, Line]]] = {}
+    rows: dict[tuple[bool, str], dict[LineKind, dict[int, Line]]] = {}
     placed = [(place, line) for place, panel in enumerate(panels) for line in panel.lines]
     placed.sort(key=lambda each: styles[each[1]].rank)  # in the order of the legend
     for place, line in placed:
-        key = (line.kind is Kind.REFERENCE, rule_of(line))
-        rows.setdefault(key, {}).setdefault(Kind(line.kind), {})[place] = line
+        key = (line.kind is LineKind.REFERENCE, rule_of(line))
+        rows.setdefault(key, {}).setdefault(LineKind(line.kind), {})[place] = line
     best = [best_of(panel) for panel in panels]
     body = []
     for (reference, rule), kinds in rows.items():
-        ours = kinds.get(Kind.REFERENCE if reference else Kind.RULE, {})
-        author = kinds.get(Kind.AUTHOR, {})
+        ours = kinds.get(LineKind.REFERENCE if reference else LineKind.RULE, {})
+        author = kinds.get(LineKind.AUTHOR, {})
         label = next(iter(ours.values())).label if ours else rule
         cells = [_value(ours.get(place), author.get(place), best[place]) for place in range(len(panels))]
         told = " <small>(reference)</small>" if reference else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bristle.report.content import Kind, Line
+from bristle.report.content import Line, LineKind
 
 Dash = tuple[float, ...]
 
@@ -76,7 +76,7 @@ class Styles:
         """Assign styles: fixed ones by name, spare ones to other labels in alphabetical order."""
         names: dict[bool, set[str]] = {True: set(), False: set()}
         for line in lines:
-            names[line.kind is Kind.REFERENCE].add(rule_of(line))
+            names[line.kind is LineKind.REFERENCE].add(rule_of(line))
         own, references = dict(RULES), dict(REFERENCES)
         for number, name in enumerate(sorted(names[False] - set(own))):
             own[name] = _spare(number)
@@ -87,10 +87,10 @@ class Styles:
 
     def __getitem__(self, line: Line) -> Style:
         name = rule_of(line)
-        if line.kind is Kind.REFERENCE:
+        if line.kind is LineKind.REFERENCE:
             return self.references[name]
         style = self.own[name]
-        if line.kind is Kind.AUTHOR:
+        if line.kind is LineKind.AUTHOR:
             return Style(colour=style.colour, dark=style.dark, dash=DOTTED, width=1.1, rank=AUTHORS + style.rank)
         return style
 
@@ -103,7 +103,7 @@ class Styles:
 def rule_of(line: Line) -> str:
     """Return the name that a line's looks go by."""
     name = line.label.strip().lower()
-    if line.kind is Kind.AUTHOR:
+    if line.kind is LineKind.AUTHOR:
         name = name.removesuffix("(author)").strip()
     return SAME_RULE.get(name, name)
 

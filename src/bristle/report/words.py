@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from bristle.report.content import Better, Finding, Kind, Line, Panel, Source
+from bristle.report.content import Better, Finding, Line, LineKind, Panel, Source
 
 # What XML and HTML cannot hold, and lone halves of surrogate pairs, which no file can.
 UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -70,7 +70,7 @@ def last_of(line: Line) -> Last:
 
 def best_of(panel: Panel) -> set[str]:
     """Return the labels of the rules that end best, several where the printed numbers are the same."""
-    ends = {line.label: last_of(line).y for line in panel.lines if line.kind is Kind.RULE}
+    ends = {line.label: last_of(line).y for line in panel.lines if line.kind is LineKind.RULE}
     if panel.better is Better.NEITHER or len(ends) < 2:
         return set()
     best = (max if panel.better is Better.HIGHER else min)(ends.values())
@@ -87,8 +87,8 @@ def seen(panel: Panel) -> str:
         ends.sort(key=lambda end: end[1].y, reverse=panel.better is Better.HIGHER)
     at = {end.x for _, end in ends}
     where = f"At {position(at.pop())}" if len(at) == 1 else "At the end of each line"
-    whose = {Kind.AUTHOR: "the author's ", Kind.REFERENCE: "reference ", Kind.RULE: ""}
-    said = [f"{whose[Kind(line.kind)]}{one_line(line.label)} {end}" for line, end in ends]
+    whose = {LineKind.AUTHOR: "the author's ", LineKind.REFERENCE: "reference ", LineKind.RULE: ""}
+    said = [f"{whose[LineKind(line.kind)]}{one_line(line.label)} {end}" for line, end in ends]
     return f"{axes} {where}: {'; '.join(said)}."
 
 

@@ -174,7 +174,7 @@ class World:
         self.adversary.observe(iteration, before.trained, self.state)
         self.adversary.train(scene)
         mailbox.put(self._shared(acting, iteration), acting, iteration)
-        self.bytes_sent[acting] += (around.audience * self._message_bytes)[acting]
+        self.bytes_sent = self.bytes_sent + np.where(acting, around.audience * self._message_bytes, 0)
         self.iteration = iteration
         mask = scene.mask()
         return Round(

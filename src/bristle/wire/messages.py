@@ -248,7 +248,7 @@ class Meet:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallRequest:
     """Asks the receiver to call a peer now; that peer is asked to call the receiver at the same time.
 
     Parameters
@@ -282,7 +282,7 @@ class Forwarded:
     datagram: bytes = b""
 
 
-Message = SignedManifest | Piece | Acknowledgement | Peers | Leave | Meet | Call | Forward | Forwarded
+Message = SignedManifest | Piece | Acknowledgement | Peers | Leave | Meet | CallRequest | Forward | Forwarded
 
 
 def encode(message: Message) -> bytes:
@@ -303,7 +303,7 @@ def encode(message: Message) -> bytes:
             return bytes([LEAVE])
         case Meet(key_id):
             return bytes([MEET]) + key_id + bytes(_MEET_PADDING)
-        case Call(key_id, circuit, addresses):
+        case CallRequest(key_id, circuit, addresses):
             return bytes([CALL]) + key_id + circuit + bytes([len(addresses)]) + _encode_addresses(addresses)
         case Forward(circuit, datagram):
             return bytes([FORWARD]) + circuit + datagram
@@ -376,8 +376,8 @@ def _decode_peers(data: bytes) -> Peers | Refusal:
     return Peers(seen, tuple(others), local) if at == len(data) else Refusal.MALFORMED
 
 
-def _decode_call(data: bytes) -> Call | Refusal:
+def _decode_call(data: bytes) -> CallRequest | Refusal:
     key_id, circuit = data[1 : 1 + KEY_ID_BYTES], data[1 + KEY_ID_BYTES : _CALL_HEADER]
     count = data[_CALL_HEADER]
     found = _decode_addresses(data, _CALL_HEADER + 1, count) if count <= MOST_CALLED else None
-    return Call(key_id, circuit, found[0]) if found is not None and found[1] == len(data) else Refusal.MALFORMED
+    return CallRequest(key_id, circuit, found[0]) if found is not None and found[1] == len(data) else Refusal.MALFORMED

@@ -39,7 +39,13 @@ def test_a_hundred_names_of_one_host_leave_half_of_the_places_to_others(
         assert await crowd_in(crowd, target, alone=False) == 8
         await wait(lambda: len(target.neighbours()) == 8)
         node = target.node
-        assert target.counters.refused["no room for another neighbour"] > 80
+
+        def turned_away() -> int:
+            # A quick machine sees so many refusals in a second that the flood filter drops the last ones unread.
+            refused = target.counters.refused
+            return refused["no room for another neighbour"] + refused["dropped unread in a flood"]
+
+        await wait(lambda: turned_away() > 80)
         assert len(node.membership.sessions) <= 8 + 64
         # Others come, and find room: but a crowd has half of the places, and keeps them.
         friends = [

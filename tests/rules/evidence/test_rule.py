@@ -168,10 +168,13 @@ def test_others_answer_disputed_classes_where_no_own_sample_is_lost() -> None:
     assert right(plain) > right(alone) - 0.05
 
 
-def test_without_disputes_the_cautious_answer_the_same() -> None:
-    _, people, said = meeting(0)
+def test_without_disputes_the_cautious_answer_nearly_the_same() -> None:
+    town, people, said = meeting(0)
     plain, cautious = decide(people, said), decide(people, said, Evidence(cautious=True))
-    np.testing.assert_array_equal(plain.head, cautious.head)
+    np.testing.assert_array_equal(plain.answers[0].known, cautious.answers[0].known)
+    np.testing.assert_array_equal(plain.class_reasons, cautious.class_reasons)
+    # They differ only in how much scatter they believe.
+    assert abs(town.accuracy(plain) - town.accuracy(cautious)) < 0.02
 
 
 @pytest.mark.parametrize("seed", SEEDS)
