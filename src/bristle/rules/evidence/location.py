@@ -357,13 +357,15 @@ def disputes(
     variance: Floats,
     spread: float,
     *,
-    dissent: float = 7.0,
+    dissent: float = 3.6,
+    near: float = 7.0,
     apart: float = 3.0,
 ) -> tuple[Floats, Floats, Floats]:
     """Return how many claims dissent from each location together [C], how many there are [C], and by how much [N].
 
     A claim dissents where it is more than `dissent` standard errors from the location along a discriminant, or beyond
-    `apart` times the expected squared distance; dissenters count together where they are that near each other.
+    `apart` times the expected squared distance. Dissenters count together where they are within `near` standard errors
+    of each other, and within that distance.
     """
     most, total = np.zeros(claims.classes), np.zeros(claims.classes)
     errors = np.zeros(len(claims.label))
@@ -389,6 +391,6 @@ def disputes(
         between = np.abs(along[away][:, None] - along[away][None]) / np.sqrt(noise[None] * both[:, :, None])
         whole = squares[those[away]][:, None] + squares[those[away]][None]
         whole = whole - 2 * claims.products[np.ix_(those[away], those[away])]
-        together = (between.max(axis=2) <= dissent) & (whole / (both * spread) <= apart)
+        together = (between.max(axis=2) <= near) & (whole / (both * spread) <= apart)
         most[number] = (together * weights[those[away]][None]).sum(axis=1).max()
     return most, total, errors

@@ -39,8 +39,11 @@ LEAN = 20.0
 LENIENT = 20.0
 """Degrees of freedom at which a receiver is twice as lenient as with very many."""
 
+DISSENT = 3.6
+"""Standard errors from its location at which a claim dissents; more where the receiver has few samples."""
+
 MARGIN = 2.33
-"""Standard deviations that a class which the receiver holds must be from a disputed one."""
+"""Standard deviations that a class which the receiver holds must be from a disputed one; more with few samples."""
 
 THEFT = 0.01
 """The share of the own samples, each judged without itself, that disputed classes may take."""
@@ -356,14 +359,17 @@ class Evidence(Rule):
         kept = np.ones(len(label), dtype=bool)
         located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
         # Few own samples measure a variance badly, so that honest errors in its units are now and then large.
-        limit = self.refuse * (1 + LENIENT / max(freedom, 1))
+        lenience = 1 + LENIENT / max(freedom, 1)
+        limit = self.refuse * lenience
         errors = vet(claims, located, variance, spread, refuse=limit).errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
         refused = worst > limit
         if refused.any():
             kept = ~refused[owner]
             located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
-        dissent, total, apart = disputes(claims.only(kept), _only(located, kept), weights[kept], variance, spread)
+        dissent, total, apart = disputes(
+            claims.only(kept), _only(located, kept), weights[kept], variance, spread, dissent=DISSENT * lenience
+        )
         known = claims.only(kept).known
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         foreign = np.setdiff1d(known, held)
@@ -600,7 +606,8 @@ def _lowering(scores: Floats, held: Integers, disputed: Integers, products: Floa
     lowered = max(0.0, float(lead[allowed]) + 1e-9) if allowed < len(lead) else 0.0
     squares = np.diag(products)
     middle = 0.5 * (squares[disputed][:, None] + squares[held][None] - 2 * products[np.ix_(disputed, held)])
-    wanted = (MARGIN * np.sqrt(variance[np.ix_(disputed, held)]) - middle).max(axis=1)
+    margin = MARGIN * (1 + LENIENT / max(len(scores) - len(held), 1))
+    wanted = (margin * np.sqrt(variance[np.ix_(disputed, held)]) - middle).max(axis=1)
     found: Floats = np.maximum(lowered, wanted)
     return found
 
