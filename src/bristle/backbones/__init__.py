@@ -8,6 +8,7 @@ from bristle.backbones.base import Backbone
 from bristle.backbones.export import export_classifier
 from bristle.backbones.features import extract
 from bristle.backbones.head import Head, load_head, save_head
+from bristle.backbones.random_features import RandomFeatures
 from bristle.backbones.ready import NoBackbone, WithBias
 from bristle.backbones.torch_module import TorchBackbone
 
@@ -17,6 +18,7 @@ __all__ = [
     "Head",
     "NoBackbone",
     "OnnxBackbone",
+    "RandomFeatures",
     "TorchBackbone",
     "WithBias",
     "bundled",

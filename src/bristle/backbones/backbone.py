@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bristle._core.registry import Registry
 from bristle.backbones import onnx_file
 from bristle.backbones.base import Array, Backbone, Features, Shape, checked, fitted
+from bristle.backbones.random_features import RandomFeatures
 from bristle.backbones.ready import NoBackbone, WithBias
 from bristle.backbones.torch_module import TorchBackbone
 
@@ -248,7 +249,7 @@ def bundled(*, threads: int | None = None) -> OnnxBackbone:
 
 BACKBONES: Registry[Backbone] = Registry(
     "backbone",
-    (OnnxBackbone, CallableBackbone, TorchBackbone, NoBackbone, WithBias),
+    (OnnxBackbone, CallableBackbone, TorchBackbone, NoBackbone, WithBias, RandomFeatures),
     {"bundled": bundled, "none": NoBackbone},
     "bristle.backbones",
 )

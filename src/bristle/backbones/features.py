@@ -15,7 +15,8 @@ import numpy as np
 
 from bristle._core.files import write_atomically
 from bristle.backbones.base import Array, Backbone, Features
-from bristle.backbones.ready import NoBackbone, WithBias, with_one
+from bristle.backbones.random_features import RandomFeatures
+from bristle.backbones.ready import NoBackbone, WithBias
 
 Watch = Callable[[int, int], None]
 """Called with the number of samples done, and of all."""
@@ -49,8 +50,8 @@ def extract(
     if x.ndim < 2:
         raise ValueError(f"samples have an axis for the batch and at least one more, not {list(x.shape)}")
     _refuse_not_finite(x, "values", "repair or leave it out")
-    if isinstance(backbone, WithBias):
-        return with_one(extract(backbone.backbone, x, batch=batch, cache=cache, progress=progress))
+    if isinstance(backbone, WithBias | RandomFeatures):
+        return backbone.of(extract(backbone.backbone, x, batch=batch, cache=cache, progress=progress))
     kept = None if cache is False or isinstance(backbone, NoBackbone) else _file(cache_folder(cache), backbone, x)
     if kept is not None:
         known = _load(kept, (len(x), backbone.features))

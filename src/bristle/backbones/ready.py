@@ -93,9 +93,8 @@ class WithBias:
 
     def __call__(self, x: Array, /) -> Features:
         """Return the features `[n, features]` of the samples `x` `[n, ...]`; the last one is 1."""
-        return with_one(self.backbone(x))
+        return self.of(self.backbone(x))
 
-
-def with_one(features: Features) -> Features:
-    """Return features [n, D + 1] with a 1 at the end."""
-    return np.concatenate([features, np.ones((len(features), 1), np.float32)], axis=1)
+    def of(self, features: Features) -> Features:
+        """Return the backbone's features [n, D] with a 1 at the end."""
+        return np.concatenate([features, np.ones((len(features), 1), np.float32)], axis=1)
