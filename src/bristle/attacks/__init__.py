@@ -8,7 +8,7 @@ from typing import Literal
 
 from bristle._core import Array, namespace
 from bristle._core.registry import Registry
-from bristle.attacks.adaptive import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
+from bristle.attacks.adaptive import Adaptive
 from bristle.attacks.base import Attack, required
 from bristle.attacks.data_free import AdditiveNoise, LabelFlip, NoAttack, NonFinite, SignFlip, Stale
 from bristle.attacks.fang import FangKrum, FangKrumAlong, FangTrimmedMean, FangTrimmedMeanAlong
@@ -27,10 +27,10 @@ from bristle.attacks.lies import (
     StatementEdge,
 )
 from bristle.attacks.line_search import OptimalALittleIsEnough, OptimalInnerProduct
-from bristle.attacks.search import Adaptive
 from bristle.attacks.statements import Liars, Scene, StatementAttack
 from bristle.attacks.statistics import ALittleIsEnough, InnerProduct, MinMax, MinSum
 from bristle.attacks.sybil import Sybil
+from bristle.attacks.trojans import ClaimLiar, ExcusedTrojan, ForeignTrojan, Inflate, LateTrojan, Outnumber, RowCopy
 from bristle.attacks.view import Knowledge, View
 
 __all__ = [

@@ -1,220 +1,231 @@
-"""Attacks that know how a rule treats classes its victim cannot test: the foreign trojan and its kin."""
+"""The adaptive attack: whatever rule it is pointed at, it tries lies on it and sends what hurts most."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
 
-from bristle._core import Array, argsort, namespace, take_rows
-from bristle._core.validation import check_count, check_positive, check_share
-from bristle.attacks.base import Attack, required
-from bristle.attacks.statistics import Honest
-from bristle.attacks.view import Knowledge, View, flatten
+import numpy as np
+
+from bristle._core import Array, namespace, squared_norms
+from bristle._core.validation import check_count
+from bristle.attacks.base import required
+from bristle.attacks.feedback import HeadsGround, class_centres, unit
+from bristle.attacks.lies import FalseCounts, LaidOn, Partisans, PermutedLabels, PoisonedScatter, StatementEdge
+from bristle.attacks.statements import Floats, Ground, Liars, Scene, StatementAttack
+from bristle.attacks.view import View
+from bristle.learning.metrics import Evaluation
+from bristle.rules.base import Rule
+from bristle.rules.evidence import Evidence, Statement
+
+ENOUGH = 10
+"""So many samples a class are shown to a rule that tests: attackers who have fewer show each of them several times."""
+TIE = 1e-6
+# Pushes of heads in the order of `_pushes`, as multiples: a start is one of them, the search goes on from the best.
+STARTS = (
+    (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    (10.0, 0.85, 0.0, 0.0, 0.0, 0.0, 0.0),
+    (0.0, 0.0, 0.85, 0.0, 0.0, 0.0, 0.0),
+    (0.0, 0.0, 0.0, 0.85, 0.0, 0.0, 0.0),
+    (0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0),
+    (0.0, 0.0, 0.0, 0.0, 0.0, 9.0, 0.0),
+)
+LIES: tuple[Liars, ...] = (
+    LaidOn(part=0.7, against=2.0),
+    Partisans(noise=0.7),
+    PoisonedScatter(along="pairs", times=1e4),
+    LaidOn(part=0.3, against=2.0),
+    StatementEdge(size=4.0),
+    LaidOn(part=1.0, against=1.0),
+    StatementEdge(size=-4.0),
+    PermutedLabels(order="nearest"),
+    StatementEdge(size=4.0, about="all"),
+    FalseCounts(size=6.0, count=1.0),
+    LaidOn(part=0.7, against=4.0),
+    PoisonedScatter(size=4.0, along="pairs", times=1e4),
+)
+"""Lies in statements that the search starts from."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForeignTrojan(Attack):
-    r"""m_k,c = x_k,c for the classes c that the victim can test, m_k,c = x_k,next(c) for its foreign ones.
+class Adaptive(StatementAttack):
+    r"""m = argmax over `budget` trials of the loss of what the rule would make of m, on samples that attackers hold.
 
-    An attack made for Bristle, which admits foreign rows on the strength of familiar ones: honest where the
-    victim looks, and each foreign class with the row of the next foreign class, the last with that of the
-    first. The rows come from the attackers' own heads, honestly trained on all classes. With fewer than two
-    foreign classes there is nothing to swap and the head goes out honest. Knows everything: the classes
-    that the victim can test. O(K d).
-    """
-
-    knows = Knowledge.EVERYTHING  # The classes that the victim can test.
-
-    def craft(self, view: View, draws: Array | None) -> Array:
-        """Roll the rows that will not be tested."""
-        return swap_foreign(view.own, required(view.testable, "testable", self))
-
-
-def swap_foreign(heads: Array, testable: Array) -> Array:
-    """Give each class that is not `testable` [B, C] the row of the next such class, in `heads` [B, K, C, D]."""
-    xp = namespace(heads)
-    order = argsort(xp, xp.astype(testable, xp.int8))
-    foreign = xp.sum(xp.astype(~testable, order.dtype), axis=-1, keepdims=True)
-    # Foreign classes stand first in `order`; each takes from the next, and the last from the first.
-    place = xp.arange(heads.shape[2], dtype=order.dtype, device=heads.device)[None, :]
-    after = xp.where(place == foreign - 1, xp.zeros_like(place), place + 1)
-    after = xp.where(place < foreign, after, place)
-    source = take_rows(xp, take_rows(xp, order, after), argsort(xp, order))
-    rows = xp.permute_dims(heads, (0, 2, 1, 3))
-    return xp.permute_dims(take_rows(xp, rows, source), (0, 2, 1, 3))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExcusedTrojan(ForeignTrojan):
-    r"""m_k,c = x_1,c for the classes c that the victim can test, m_k,c = x_1,next(c) for the foreign ones, its claims.
-
-    `ForeignTrojan` that claims only the classes that the victim cannot test, so that no failure counts against it.
-    With `together` all attackers send the head of the first, so that they agree perfectly: a rule that looks for
-    agreement has nothing to prefer in honest ones. Knows everything. O(K d).
+    The rule itself is the oracle: it is called with what the victim will receive and with m, and the head that comes
+    out is tested. Against rules that exchange heads, m = μ + Σ_j p_j V_j, the honest mean pushed along directions that
+    are known to hurt: familiar rows along the mean feature, foreign ones away from it, away from their class or towards
+    the next, all rows together, and volumes. p starts from the best single push and is changed one by one, in steps
+    that grow while they help. Against `evidence`, the best of known lies, and then pushes of single classes along
+    discriminants, kept where they help. Knows everything. Costs `budget` decisions a victim and exchange.
 
     Parameters
     ----------
-    together : bool
-        Whether all send the same.
+    rule : Rule, optional
+        What to attack; worlds fill in the rule of their peers. Without one, a plain mean, or `evidence`.
+    budget : int
+        How many trials there are for each victim, each time.
     """
 
-    together: bool = True
-
-    def claims(self, view: View) -> Array:
-        """Claim what the victim cannot test."""
-        xp = namespace(view.own)
-        testable = required(view.testable, "testable", self)
-        return xp.broadcast_to(~testable[..., None, :], view.own.shape[:-1])
-
-    def craft(self, view: View, draws: Array | None) -> Array:
-        """Swap the rows that will not be tested."""
-        heads = swap_foreign(view.own, required(view.testable, "testable", self))
-        return namespace(heads).broadcast_to(heads[:, :1, ...], heads.shape) if self.together else heads
-
-
-@dataclass(frozen=True, kw_only=True)
-class LateTrojan(ForeignTrojan):
-    r"""m_k = x_k until a share s of the run is over, then what `ForeignTrojan` sends: an honest record first.
-
-    Whatever trust is earned by then is spent at once. All attackers claim everything. Knows everything. O(K d).
-
-    Parameters
-    ----------
-    share : float
-        The share s of the run after which they strike.
-    """
-
-    share: float = 0.5
+    rule: Rule | None = None
+    budget: int = 24
 
     def __post_init__(self) -> None:
-        check_share("share", self.share)
+        if self.rule is not None and not isinstance(self.rule, Rule):
+            raise ValueError(f"rule must be a Rule, made with rules.create(name), or None, not {self.rule!r}")
+        check_count("budget", self.budget, least=1)
+
+    def pointed_at(self, rule: Rule) -> Adaptive:
+        """Attack this rule, unless another one was asked for."""
+        return self if self.rule is not None else replace(self, rule=rule)
 
     def craft(self, view: View, draws: Array | None) -> Array:
-        """Send honest heads, and swapped ones when the time has come."""
-        return super().craft(view, draws) if view.iteration > self.share * view.total else view.own
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowCopy(Attack):
-    r"""m = x_j for an honest j, but for one foreign row, which is that of another foreign class.
-
-    As alike to an honest head as a head can be: every other row carries the trust that j has earned. j is the first
-    honest sender in the inbox, the row is that of the victim's first foreign class, and its content j's row of the
-    last one. All attackers send the same and claim everything. Knows everything. O(K d).
-    """
-
-    knows = Knowledge.EVERYTHING  # The inbox, and the classes that the victim can test.
-
-    def craft(self, view: View, draws: Array | None) -> Array:
-        """Copy a head and change a row."""
+        """Search among pushes of the honest mean."""
         xp, own = namespace(view.own), view.own
-        testable = required(view.testable, "testable", self)
-        copied = first_present(required(view.inbox, "inbox", self), required(view.inbox_mask, "inbox_mask", self), own)
-        first, last = xp.argmin(xp.astype(testable, xp.int8), axis=-1), _last_foreign(testable)
-        classes = xp.arange(own.shape[2], dtype=first.dtype, device=own.device)
-        changed = (classes == first[:, None]) & ~testable
-        source = xp.astype(classes == last[:, None], own.dtype)
-        content = xp.sum(copied * source[:, :, None], axis=1, keepdims=True)
-        head = xp.where(changed[:, :, None], content, copied)
-        return xp.broadcast_to(head[:, None, ...], own.shape)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outnumber(Attack):
-    r"""m_c = -x_c for one class c, the same from all attackers, who claim this class alone and are honest otherwise.
-
-    All weight on one spot: a class has few owners, so that attackers who are few among all may be many among those
-    who claim it. Victims that can test the class get an honest head. Knows everything. O(K d).
-
-    Parameters
-    ----------
-    target : int
-        The class c.
-    """
-
-    target: int = 0
-
-    knows = Knowledge.EVERYTHING  # The classes that the victim can test.
-
-    def __post_init__(self) -> None:
-        check_count("target", self.target)
-
-    def claims(self, view: View) -> Array:
-        """Claim the one class."""
-        xp, shape = namespace(view.own), view.own.shape[:-1]
-        return xp.broadcast_to(_is_class(self.target, view.own), shape)
-
-    def craft(self, view: View, draws: Array | None) -> Array:
-        """Turn one row round."""
-        xp, own = namespace(view.own), view.own
-        turned = _is_class(self.target, own) & ~required(view.testable, "testable", self)
-        same = xp.broadcast_to(own[:, :1, ...], own.shape)
-        return xp.where(turned[:, None, :, None], -same, same)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClaimLiar(ForeignTrojan):
-    r"""m_c = μ_c for the classes that the victim can test, x_next(c) for the others, and every class is claimed.
-
-    Claims can only be used against others where the victim's own performance is the yardstick: with the mean μ of
-    all honest heads, better than any of them, the attackers lift the yardstick, so that honest senders who claim the
-    same classes fall behind it and are refused; then only the attackers' foreign rows are left. Knows everything.
-    O((M + K) d).
-    """
-
-    def craft(self, view: View, draws: Array | None) -> Array:
-        """Send the best there is where the victim looks, and swapped rows elsewhere."""
-        xp, own = namespace(view.own), view.own
-        testable = required(view.testable, "testable", self)
-        inbox, mask = required(view.inbox, "inbox", self), required(view.inbox_mask, "inbox_mask", self)
-        swapped = swap_foreign(own, testable)
+        inbox = required(view.inbox, "inbox", self)
+        heard = xp.any(required(view.inbox_mask, "inbox_mask", self), axis=-1)
         if not inbox.shape[1]:
-            return swapped
-        honest = Honest(flatten(xp, inbox), mask)
-        mean = xp.reshape(honest.mean, (own.shape[0], 1, *own.shape[2:]))
-        return xp.where(testable[:, None, :, None] & xp.any(mask, axis=-1)[:, None, None, None], mean, swapped)
+            return own
+        ground = HeadsGround.of(view, self)
+        pushes = _pushes(xp, ground)
+        oracle = Oracle(self.rule, view)
+        best = ground.mean
+        place = xp.zeros((own.shape[0], len(pushes)), dtype=own.dtype, device=own.device)
+        most = xp.zeros((own.shape[0],), dtype=own.dtype, device=own.device)
+        step, sign = xp.ones_like(place), xp.ones_like(place)
+        for trial in range(self.budget):
+            if trial < len(STARTS):
+                start = xp.asarray(STARTS[trial], dtype=own.dtype, device=own.device)
+                tried = xp.broadcast_to(start[None, :], place.shape)
+                at = None
+            else:
+                number = (trial - len(STARTS)) % len(pushes)
+                at = xp.arange(len(pushes), device=own.device)[None, :] == number
+                tried = xp.where(at, place + sign * step, place)
+            head = ground.mean
+            for number, push in enumerate(pushes):
+                head = head + tried[:, number, None, None] * push
+            loss = oracle.loss(head)
+            # What is better by rounding alone is no better.
+            better = loss > most + TIE * (1 + xp.abs(most)) if trial else xp.ones_like(heard)
+            best = xp.where(better[:, None, None], head, best)
+            most = xp.where(better, loss, most)
+            place = xp.where(better[:, None], tried, place)
+            if at is not None:
+                kept = better[:, None]
+                step = xp.where(at, xp.where(kept, 2 * step, step / 2), step)
+                sign = xp.where(at & ~kept, -sign, sign)
+        return xp.where(heard[:, None, None, None], xp.broadcast_to(best[:, None, ...], own.shape), own)
+
+    def state(self, scene: Scene, victim: int, rng: np.random.Generator) -> list[Statement]:
+        """Search among lies."""
+        rule = self.rule if isinstance(self.rule, Evidence) else Evidence()
+        honest = [one for place, one in enumerate(scene.statements) if place != victim]
+        best, most = list(scene.attackers), -np.inf
+        for lie in self._tried():
+            tried = _nudged(best, scene.ground, victim, rng) if lie is None else lie.state(scene, victim, rng)
+            weighed = rule.weigh(scene.statements[victim], [*honest, *tried], scene.samples[victim])
+            loss = _loss(weighed.answer.head, weighed.answer.bias, weighed.answer.temperature, scene.ground)
+            if loss > most:
+                best, most = tried, loss
+        return best
+
+    def _tried(self) -> list[Liars | None]:
+        """Return known lies for half of the budget, and then None: change the best one."""
+        known = LIES[: max(1, self.budget // 2)]
+        return [*known, *[None] * (self.budget - len(known))]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inflate(ForeignTrojan):
-    r"""m_c = x_c for the classes that the victim can test, a x_c for the others.
+class Oracle:
+    """What a rule would make of a head, for a block of victims."""
 
-    The direction of every row is honest, and a rule that looks at directions has nothing to object to; but a
-    foreign class that is too loud drowns the others. Knows everything. O(K d).
+    def __init__(self, rule: Rule | None, view: View) -> None:
+        self.xp, self.view, self.rule = namespace(view.own), view, rule
+        xp, own = self.xp, view.own
+        if view.held is None:
+            features, labels = class_centres(view), xp.arange(own.shape[2], dtype=xp.int64, device=own.device)
+        else:
+            features, labels = view.held.features[None, ...], view.held.labels
+        times = max(1, ceil(ENOUGH * own.shape[2] / max(int(labels.shape[0]), 1)))
+        shape = (own.shape[0], *features.shape[1:])
+        self.features = xp.concat([xp.broadcast_to(features, shape)] * times, axis=1)
+        self.labels = xp.broadcast_to(xp.concat([labels] * times)[None, :], self.features.shape[:2])
+        testable = view.testable
+        assert testable is not None
+        classes = xp.arange(own.shape[2], dtype=self.labels.dtype, device=own.device)
+        self.belongs = self.labels[:, :, None] == classes
+        tested = xp.any(self.belongs & testable[:, None, :], axis=-1)
+        self.evaluation = Evaluation(self.features, xp.where(tested, self.labels, -xp.ones_like(self.labels)))
 
-    Parameters
-    ----------
-    factor : float
-        The factor a.
-    """
+    def loss(self, head: Array) -> Array:
+        """Return the victims' loss [B], had they received this head [B, C, D] from all attackers."""
+        xp = self.xp
+        logits = self.features @ xp.matrix_transpose(self.after(head))
+        raised = logits - xp.max(logits, axis=-1, keepdims=True)
+        total = xp.log(xp.sum(xp.exp(raised), axis=-1))
+        truth = xp.sum(xp.where(self.belongs, raised, xp.zeros_like(raised)), axis=-1)
+        return xp.mean(total - truth, axis=-1)
 
-    factor: float = 3.0
-
-    def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
-
-    def craft(self, view: View, draws: Array | None) -> Array:
-        """Scale the rows that will not be tested."""
-        testable = required(view.testable, "testable", self)
-        return namespace(view.own).where(testable[:, None, :, None], view.own, view.own * self.factor)
-
-
-def first_present(inbox: Array, mask: Array, own: Array) -> Array:
-    """Return the first head [B, C, D] that is there; where there is none, the first attacker's own."""
-    xp = namespace(own)
-    if not inbox.shape[1]:
-        return own[:, 0, ...]
-    place = xp.argmax(xp.astype(mask, xp.int8), axis=-1)
-    chosen = xp.astype(xp.arange(mask.shape[1], dtype=place.dtype, device=own.device) == place[:, None], own.dtype)
-    head = xp.sum(inbox * chosen[:, :, None, None], axis=1)
-    return xp.where(xp.any(mask, axis=-1)[:, None, None], head, own[:, 0, ...])
+    def after(self, head: Array) -> Array:
+        """Return what the victims [B, C, D] would make of this head [B, C, D], had all attackers sent it."""
+        xp, view = self.xp, self.view
+        victim, inbox, mask, own = view.victim, view.inbox, view.inbox_mask, view.own
+        assert victim is not None
+        assert mask is not None
+        sent = xp.broadcast_to(head[:, None, ...], own.shape)
+        received = xp.concat([inbox, sent], axis=1)
+        there = xp.concat([mask, xp.ones(own.shape[:2], dtype=xp.bool, device=own.device)], axis=1)
+        if self.rule is None:
+            weight = xp.astype(there, own.dtype)[:, :, None, None]
+            return (victim + xp.sum(received * weight, axis=1)) / (1 + xp.sum(weight, axis=1))
+        claims = xp.ones((*received.shape[:2], own.shape[2]), dtype=xp.bool, device=own.device)
+        return self.rule(victim, received, mask=there, evaluation=self.evaluation, claims=claims).head
 
 
-def _last_foreign(testable: Array) -> Array:
-    space = namespace(testable)
-    flipped = space.flip(testable, axis=-1)
-    return testable.shape[-1] - 1 - space.argmin(space.astype(flipped, space.int8), axis=-1)
+def _pushes(xp: Any, ground: HeadsGround) -> list[Array]:
+    """Return the directions [B, C, D] in which the honest mean may be pushed; see STARTS."""
+    mean, nothing = ground.mean, xp.zeros_like(ground.mean)
+    lengths = xp.sqrt(squared_norms(xp, mean))[..., None]
+    along = unit(xp, mean)
+
+    def aside(towards: Array) -> Array:
+        towards = xp.broadcast_to(towards, mean.shape)
+        rest = towards - xp.sum(towards * along, axis=-1, keepdims=True) * along
+        return xp.where(ground.foreign, lengths * unit(xp, rest), nothing)
+
+    shift = xp.broadcast_to(ground.size * ground.common, mean.shape)
+    return [
+        xp.where(ground.foreign, nothing, shift),
+        aside(-ground.common),
+        aside(-ground.centres),
+        aside(xp.roll(ground.centres, -1, axis=1)),
+        shift,
+        xp.where(ground.foreign, nothing, mean),
+        xp.where(ground.foreign, mean, nothing),
+    ]
 
 
-def _is_class(target: int, own: Array) -> Array:
-    space = namespace(own)
-    return space.arange(own.shape[-2], device=own.device) == target
+def _nudged(statements: list[Statement], ground: Ground, victim: int, rng: np.random.Generator) -> list[Statement]:
+    """Push one class a little along one of its discriminants, in all statements or in every second one."""
+    foreign, everything = ground.foreign(victim), ground.known
+    label = int(rng.choice(foreign if len(foreign) and rng.random() < 0.8 else everything))
+    others = everything[everything != label]
+    size, every = 3 * rng.normal(), 1 + int(rng.random() < 0.3)
+    if not len(others):
+        return statements
+    moved = ground.pushed(label, ground.means[int(rng.choice(others))], size) - ground.means[label]
+    found = list(statements)
+    for place in range(0, len(found), every):
+        rows = np.array(found[place].rows)
+        rows[label] += moved.astype(rows.dtype)
+        found[place] = replace(found[place], rows=rows)
+    return found
+
+
+def _loss(head: Floats, bias: Floats, temperature: float, ground: Ground) -> float:
+    """Return the share of honest samples that are lost, and a little of how surely."""
+    scores = (ground.features @ head.T + bias) / temperature
+    raised = scores - scores.max(axis=1, keepdims=True)
+    entropy = np.log(np.exp(raised).sum(axis=1)) - raised[np.arange(len(raised)), ground.labels]
+    wrong = scores.argmax(axis=1) != ground.labels
+    return float(wrong.mean() + 0.1 * np.minimum(entropy, 5).mean())

@@ -9,8 +9,8 @@ from typing import Self
 
 from bristle._core import Array, namespace, squared_norms
 from bristle._core.validation import check_count, check_positive
+from bristle.attacks.adaptive import TIE, Oracle
 from bristle.attacks.base import Attack, required
-from bristle.attacks.search import TIE, Oracle
 from bristle.attacks.statistics import Honest
 from bristle.attacks.view import Knowledge, View, flatten
 from bristle.rules.base import Rule

@@ -165,8 +165,8 @@ RED_TEAM_RULES = ("bristle", "evidence", "fedavg", "median", "krum", "mozi", "lo
 def figures() -> tuple[Figure, ...]:
     """Return all figures, in the order of a report.
 
-    The author numbers his files otherwise: figure 1 is regular-vs-transfer and non-iid, figures 2 and 3 byzantine-iid,
-    figure 4 byzantine-non-iid, figure 5 attackers, figure 6 intro, figure 7 degree.
+    Numbers in the author's data files, which are not those printed in the paper: 1 is regular-vs-transfer and non-iid,
+    2 and 3 byzantine-iid, 4 byzantine-non-iid, 5 attackers, 6 intro, 7 degree.
     """
     return (
         Figure(

@@ -10,7 +10,7 @@ import pytest
 
 from bristle import attacks, rules
 from bristle.attacks import Adaptive, Sybil, View
-from bristle.attacks.search import Oracle
+from bristle.attacks.adaptive import Oracle
 from bristle.rules.evidence import Evidence
 from bristle.simulation import FeatureData, Scenario, World
 from bristle.testing import check_attack
