@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle import Evaluation, rules
-from bristle.backbones import CallableBackbone, NoBackbone, RandomFeatures, extract
+from bristle import Evaluation
+from bristle.backbones import Backbone, CallableBackbone, NoBackbone, RandomFeatures, extract
+from bristle.rules.evidence import Evidence
 
 
 def test_features_follow_the_formula_and_depend_on_the_seed_alone() -> None:
@@ -15,7 +16,11 @@ def test_features_follow_the_formula_and_depend_on_the_seed_alone() -> None:
     np.testing.assert_allclose(made(x), np.maximum(x @ made.weights, 0), rtol=1e-6)
     np.testing.assert_array_equal(made(x), RandomFeatures(NoBackbone(3), count=7, seed=1)(x))
     assert (made.features, made.input_shape, made.name) == (7, (3,), "7 random features of none")
-    others = [RandomFeatures(NoBackbone(3), count=7), RandomFeatures(NoBackbone(3), count=8, seed=1), NoBackbone(3)]
+    others: list[Backbone] = [
+        RandomFeatures(NoBackbone(3), count=7),
+        RandomFeatures(NoBackbone(3), count=8, seed=1),
+        NoBackbone(3),
+    ]
     assert made.digest not in {other.digest for other in others}
     with pytest.raises(ValueError, match="count=0, seed=0: give at least one feature"):
         RandomFeatures(NoBackbone(3), count=0)
@@ -55,7 +60,7 @@ def test_evidence_tells_classes_of_two_modes_apart() -> None:
         return Evaluation((places[labels, modes] + rng.normal(size=(count, 2))).astype(np.float32), labels)
 
     people, fresh = [sample(60) for _ in range(4)], sample(400)
-    rule = rules.create("evidence")
+    rule = Evidence()
 
     def accuracy(backbone: NoBackbone | RandomFeatures) -> float:
         own, *others = (Evaluation(backbone(np.asarray(one.features)), one.labels) for one in people)
