@@ -24,7 +24,7 @@ from bristle.data import Dataset, load, mnist
 FOLDER = "/usr/share/datasets/fashion-mnist"
 KINDS = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
 FEATURES = 256
-RULES = ("local", "fedavg", "median", "bristle-plus", "evidence")
+RULES = ("local", "fedavg", "median", "bristle", "evidence")
 
 
 def trained_network(images: int) -> nn.Sequential:

@@ -26,7 +26,7 @@ LEARNED = 0.6
 OWN = 4
 """Exercises that each person has done."""
 
-RULES = ("local", "fedavg", "median", "bristle-plus", "evidence")
+RULES = ("local", "fedavg", "median", "bristle", "evidence")
 
 Floats = npt.NDArray[np.float64]
 

@@ -70,7 +70,7 @@ def test_clothes(empty: Path) -> None:
     assert percentages("local", printed)[0] < 40, "four of ten kinds are worth 40 at most"
     assert percentages("fedavg", printed)[0] < 20, "four of fourteen lie"
     assert percentages("evidence", printed)[0] > 50
-    assert percentages("bristle-plus", printed)[0] > percentages("local", printed)[0]
+    assert percentages("bristle", printed)[0] > percentages("fedavg", printed)[0]
 
 
 @pytest.mark.slow
