@@ -428,9 +428,11 @@ class Evidence(Rule):
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         answered = np.setdiff1d(known, disputed) if self.cautious and len(held) else known
         if len(disputed) and len(held) and not self.cautious:
-            scores = x @ head.T + bias
-            gain = _without_itself(x, y, scatter, locations, located, own)[0]
-            scores[np.arange(len(y)), y] -= 0.5 * gain
+            # Own samples about their class's location, as wide as without the mean that was taken from them: an attacker
+            # that knows the receiver's sampling error cannot lean against it.
+            counts = np.asarray(own.counts)[y].astype(np.float64)
+            wider = np.sqrt(counts / np.maximum(counts - 1, 1))[:, None]
+            scores = (locations[y] + wider * (x - np.asarray(own.rows)[y])) @ head.T + bias
             bias = start.copy()
             bias[disputed] -= _lowering(scores, held, disputed, located.products, variance)
         moved = bias - start
