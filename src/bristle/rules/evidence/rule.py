@@ -428,7 +428,7 @@ class Evidence(Rule):
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         answered = np.setdiff1d(known, disputed) if self.cautious and len(held) else known
         if len(disputed) and len(held) and not self.cautious:
-            # Own samples about their class's location, as wide as without the mean that was taken from them: an attacker
+            # Own samples about the location of their class, as wide as before a mean was taken from them: an attacker
             # that knows the receiver's sampling error cannot lean against it.
             counts = np.asarray(own.counts)[y].astype(np.float64)
             wider = np.sqrt(counts / np.maximum(counts - 1, 1))[:, None]
