@@ -18,7 +18,7 @@ from bristle.wire.handshake import Caller, CookieJar, prefix_of
 from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest, transfer_of
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
-from world import GROUP, HONEST, LIAR, OTHER, SEQUENCE, signed_by
+from world import CLOCK, GROUP, HONEST, LIAR, OTHER, SEQUENCE, signed_by
 
 LIMITS = Limits(memory=10_000, neighbours=3, contacts=16)
 NEIGHBOUR, STRANGER = ("127.0.0.1", 2), ("127.0.0.1", 3)
@@ -55,6 +55,7 @@ def check(data: bytes) -> str:
         sequence=1,
         rng=random.Random(0),
         entropy=Counted(),
+        clock=lambda: CLOCK,
     )
     ours = Session(bytes(32), bytes(32), initiator=False, local=b"here", remote=b"far ")
     theirs = Session(bytes(32), bytes(32), initiator=True, local=b"far ", remote=b"here")

@@ -10,13 +10,14 @@ import numpy as np
 from bristle.p2p.inbox import BodyInbox
 from bristle.p2p.limits import Limits, NeighbourBudget, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.statements import ReceivedStatement
 from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
 from bristle.wire.messages import Piece, SignedManifest, transfer_of
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
-from world import GROUP, LIAR, OTHER, SEQUENCE, Signed, signed_by
+from world import CLOCK, GROUP, LIAR, OTHER, SEQUENCE, Signed, signed_by
 
 LIMITS = Limits(memory=10_000)
 """Less than two heads that are not compressed: the bound is met often."""
@@ -48,8 +49,20 @@ def check(data: bytes) -> str:
     counters = Counters()
     answers: list[bytes] = []
     shared = SharedBudget(LIMITS)
+    statements: list[ReceivedStatement] = []
+
+    def keep(received: ReceivedStatement) -> bool:
+        statements.append(received)
+        return True
+
     inbox = BodyInbox(
-        group=GROUP, limits=LIMITS, counters=counters, shared=shared, send=lambda link, message: answers.append(message)
+        group=GROUP,
+        limits=LIMITS,
+        counters=counters,
+        shared=shared,
+        send=lambda link, message: answers.append(message),
+        stated=keep,
+        clock=lambda: CLOCK,
     )
     links = [
         Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, NeighbourBudget(LIMITS), 0, 0)
@@ -74,25 +87,27 @@ def check(data: bytes) -> str:
         held = sum(incoming.size for each in links for incoming in each.incoming.values())
         if held != inbox.memory or held > LIMITS.memory:
             raise BrokenPromiseError(f"heads of {held} bytes are coming in, {inbox.memory} are accounted for")
-        taken += _taken(inbox)
+        taken += _taken(inbox, statements)
     for answer in answers:
         if isinstance(messages.decode(answer), Refusal):
             raise BrokenPromiseError(f"answered {answer.hex()}, which no peer understands")
     return "taken" if taken else next(iter(counters.refused), "incomplete")
 
 
-def _taken(inbox: BodyInbox) -> int:
+def _taken(inbox: BodyInbox, statements: list[ReceivedStatement]) -> int:
     """Return how many heads and statements arrived; each is one that was signed."""
-    heads, statements = inbox.take(), inbox.take_statements()
+    heads = inbox.take()
     for received in heads:
         expected = EXPECTED.get((received.sender, received.sequence))
         if expected is None or not np.array_equal(received.head, expected):
             raise BrokenPromiseError(f"a head of sequence {received.sequence} arrived that nobody signed")
     for stated in statements:
-        said = STATEMENTS.get((stated.sender, stated.sequence))
-        if said is None or said.sent != stated.body or not _alike(stated.statement, said.statement):
-            raise BrokenPromiseError(f"a statement of sequence {stated.sequence} arrived that nobody signed")
-    return len(heads) + len(statements)
+        said = STATEMENTS.get((stated.author, stated.number))
+        if said is None or said.sent != stated.signed.body or not _alike(stated.statement, said.statement):
+            raise BrokenPromiseError(f"statement {stated.number} arrived, which nobody signed")
+    count = len(heads) + len(statements)
+    statements.clear()
+    return count
 
 
 def _alike(found: Statement, said: Statement | None) -> bool:

@@ -21,6 +21,8 @@ from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode
 
 GROUP = Group(application="fuzz", backbone="backbone", classes=tuple("abcde"), features=400)
 SEQUENCE = 1 << 40
+CLOCK = 1_800_000_000
+"""Seconds since 1970, whenever this runs."""
 
 
 def identity(name: str) -> Identity:
@@ -72,7 +74,7 @@ def signed(sender: Identity, number: int, *, base: Signed | None = None, sent: b
 
 
 def stated(
-    author: Identity, number: int, *, compress: bool = True, expires: int = 0, body: bytes | None = None
+    author: Identity, number: int, *, compress: bool = True, expires: int = CLOCK + 3600, body: bytes | None = None
 ) -> Signed:
     """Return a statement that an author signed, of values that float16 holds; with `body`, what is none."""
     rng = np.random.default_rng(number)
@@ -95,7 +97,7 @@ def stated(
         body=len(content),
         digests=digests_of(content),
     )
-    said = statement if body is None and not expires else None
+    said = statement if body is None and expires > CLOCK else None
     return Signed(manifest.sequence, encode_manifest(manifest, author), content, statement=said, kind=Kind.STATEMENT)
 
 

@@ -284,7 +284,7 @@ def test_a_manifest_whose_pieces_nobody_could_count_is_refused(virtual: Networks
     network = virtual()
     huge = Group(application="test", backbone="backbone", classes=("a",), features=12_000_000)
     honest, liar = network.mesh(2, huge)
-    manifest = replace(manifest_of(liar, huge, bytes(1)), body=24_000_001, digests=(bytes(16),) * 32)
+    manifest = replace(manifest_of(liar, huge, bytes(1)), body=24_000_001, digests=(bytes(16),) * 16)
     signed = encode_manifest(manifest, liar.membership.identity)
     say(liar, honest, SignedManifest(1, 400, signed, size=30_000_000))
     say(liar, honest, SignedManifest(1, 512, signed, size=37_000_000))

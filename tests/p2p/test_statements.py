@@ -16,8 +16,9 @@ from bristle.rules import Statement
 from bristle.wire import Group, Identity, Refusal
 from bristle.wire.encoding import encode_statement
 from bristle.wire.kinds import Kind
-from bristle.wire.manifest import Manifest, decode_manifest, encode_manifest, is_signed
+from bristle.wire.manifest import Manifest, encode_manifest
 from bristle.wire.messages import Piece, SignedManifest, encode, transfer_of
+from bristle.wire.statements import SKEW, SignedStatement, verify_statement
 from tests.support.manifests import manifest_of
 
 if TYPE_CHECKING:
@@ -54,56 +55,94 @@ def test_a_statement_travels_beside_heads_over_real_sockets(
         second = await network.peer(large, known=[first.address])
         await wait(lambda: bool(first.neighbours() and second.neighbours()))
         said, expires = statement_of(large, rank=30), int(time.time()) + 3600
-        first.share_statement(said, expires=expires)
+        first.publish(first.sign_statement(said, number=7, expires=expires))
         for iteration in range(1, 4):  # Heads replace one another, and never the statement.
             first.share(head_of(large, iteration), iteration=iteration)
         await second.statement_arrival()
         await first.sent()
         await wait(lambda: bool(second.counters.heads_in) and first.counters.statements_out == 1)
         (heard,) = second.take_statements()
-        assert (heard.sender, heard.expires, heard.address) == (first.identity.key_id, expires, first.address)
+        assert (heard.author, heard.expires, heard.source) == (first.identity.key_id, expires, first.identity.key_id)
         assert_same(heard.statement, said)
         assert not second.take_statements()
         # With what came, anybody can check who said it, to whom it never spoke.
-        manifest = decode_manifest(heard.signed, large)
-        assert isinstance(manifest, Manifest)
-        assert is_signed(heard.signed, manifest)
-        assert manifest.matches(heard.body)
-        assert not is_signed(heard.signed, replace(manifest, author=second.identity.key))
+        passed_on = SignedStatement.from_bytes(heard.signed.to_bytes())
+        found = verify_statement(passed_on, large)
+        assert isinstance(found, Statement)
+        assert_same(found, said)
+        assert (passed_on.author, passed_on.number, passed_on.expires) == (first.identity.key_id, 7, expires)
         # Who joins later gets the very same bytes.
         third = await network.peer(large, known=[first.address])
         await third.statement_arrival()
         (later,) = third.take_statements()
-        assert (later.signed, later.body, later.sequence) == (heard.signed, heard.body, heard.sequence)
+        assert later.signed == heard.signed
 
     on_network(scenario)
 
 
-def test_a_statement_is_sent_when_it_changes(virtual: Networks, group: Group, head_of: Heads) -> None:
+def publish(network: VirtualNetwork, node: Node, statement: Statement, *, number: int, expires: int = 0) -> None:
+    """Let a node publish a statement that holds for an hour, or until `expires`."""
+    expires = expires or int(time.time()) + 3600
+    node.publish(node.sign_statement(statement, number=number, expires=expires), network.now)
+
+
+def test_a_newer_statement_replaces_an_older_one(virtual: Networks, group: Group, head_of: Heads) -> None:
     network = virtual()
     first, second = network.mesh(2, group)
-    expires = int(time.time()) + 3600
-    first.share_statement(statement_of(group), expires=expires, now=network.now)
+    publish(network, first, statement_of(group), number=1)
     network.run(1)
-    number = second.take_statements()[0].sequence
-    assert second.inbox.seen(first.membership.identity.key_id) == number
-    for _ in range(3):
-        first.share_statement(statement_of(group), expires=expires, now=network.now)
-        network.run(1)
-    assert not second.take_statements()
-    assert first.counters.statements_out == 1
+    assert [heard.number for heard in second.take_statements()] == [1]
     first.share(head_of(group), iteration=1, now=network.now)
-    for change in ({"number": 1}, {"rank": 0}):
-        first.share_statement(statement_of(group, **change), expires=expires, now=network.now)
+    for number, change in enumerate(({"number": 1}, {"rank": 0}), 2):
+        publish(network, first, statement_of(group, **change), number=number)
         network.run(1)
         (heard,) = second.take_statements()
+        assert heard.number == number
         assert_same(heard.statement, statement_of(group, **change))
-        assert heard.sequence > number + 1, "heads and statements are numbered together"
-        number = heard.sequence - 1
-    first.share_statement(statement_of(group, rank=0), expires=expires + 1, now=network.now)
-    network.run(1)
-    assert second.take_statements()[0].expires == expires + 1
+        assert [each.number for each in second.statements()] == [number]
     assert [head.iteration for head in second.take()] == [1]
+    assert not second.take_statements()
+
+
+def test_what_cannot_be_published_is_named(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    first, second = network.mesh(2, group)
+    said, hour = statement_of(group), int(time.time()) + 3600
+    with pytest.raises(ValueError, match="statements of this group have shape"):
+        first.sign_statement(Statement(np.ones((2, 2)), np.ones(2)), number=1, expires=hour)
+    with pytest.raises(ValueError, match="from 1 to"):
+        first.sign_statement(said, number=0, expires=hour)
+    with pytest.raises(ValueError, match="expired"):
+        first.publish(first.sign_statement(said, number=1, expires=1_000_000), network.now)
+    with pytest.raises(ValueError, match="expires too late"):
+        first.publish(first.sign_statement(said, number=1, expires=hour + 31 * 86_400), network.now)
+    with pytest.raises(ValueError, match="only an own statement"):
+        first.publish(second.sign_statement(said, number=1, expires=hour), network.now)
+    with pytest.raises(ValueError, match="publish one first"):
+        first.renew(hour, network.now)
+    publish(network, first, said, number=2)
+    with pytest.raises(ValueError, match="larger number"):
+        publish(network, first, statement_of(group, 1), number=2)
+
+
+def test_statements_are_restored_as_they_were_signed(virtual: Networks, group: Group) -> None:
+    network = virtual()
+    first, second, third = network.mesh(3, group)
+    own = first.sign_statement(statement_of(group), number=5, expires=int(time.time()) + 3600)
+    assert first.restore(SignedStatement.from_bytes(own.to_bytes()), network.now)
+    network.run(1)
+    assert [heard.signed for heard in second.take_statements()] == [own]
+    other = second.sign_statement(statement_of(group, 1), number=9, expires=int(time.time()) + 3600)
+    assert third.restore(other, network.now)
+    assert [heard.signed for heard in third.statements() if heard.author == other.author] == [other]
+    assert other.author not in [heard.author for heard in third.take_statements()]
+    assert not third.restore(second.sign_statement(statement_of(group, 1), number=9, expires=1_000_000), network.now), (
+        "it has expired"
+    )
+    with pytest.raises(ValueError, match="is refused: chunk does not match"):
+        third.restore(replace(other, body=other.body[:-1] + b"x"), network.now)
+    with pytest.raises(ValueError, match="hold no signed statement"):
+        SignedStatement.from_bytes(b"something else")
 
 
 def test_a_statement_arrives_through_loss_and_beside_a_stream_of_heads(
@@ -111,11 +150,11 @@ def test_a_statement_arrives_through_loss_and_beside_a_stream_of_heads(
 ) -> None:
     network = virtual(loss=0.2, duplication=0.1, delay=0.05, jitter=0.02)
     first, second = network.mesh(2, large)
-    first.share_statement(statement_of(large, rank=40), expires=0, now=network.now)
+    publish(network, first, statement_of(large, rank=40), number=1)
     for iteration in range(1, 30):
         first.share(head_of(large, iteration), iteration=iteration, now=network.now)
         network.run(0.05)
-    assert network.run(10, lambda: second.inbox.statements_wait)
+    assert network.run(10, lambda: second.statement_store.changed)
     (heard,) = second.take_statements()
     assert_same(heard.statement, statement_of(large, rank=40))
 
@@ -136,7 +175,7 @@ def deliver(
     network.run(1)
 
 
-EXPIRED, AHEAD = 1_000_000, 4_000_000_000
+EXPIRED, AHEAD = 1_000_000, int(time.time()) + 3600
 
 
 @pytest.mark.parametrize(
@@ -179,7 +218,13 @@ def test_statements_in_anothers_name_are_refused(virtual: Networks, group: Group
     network = virtual()
     honest, liar, other = network.mesh(3, group)
     body = encode_statement(statement_of(group))
-    fields: dict[str, object] = {"kind": Kind.STATEMENT, "encoding": "float16", "rank": 3, "compression": 1}
+    fields: dict[str, object] = {
+        "kind": Kind.STATEMENT,
+        "encoding": "float16",
+        "rank": 3,
+        "compression": 1,
+        "expires": AHEAD,
+    }
     mine, theirs = liar.membership.identity, other.membership.identity
     deliver(network, liar, honest, manifest_of(body, group, theirs.key, 2**41, **fields), body, mine)
     assert honest.counters.refused[Refusal.FORGED_SENDER] == 1
@@ -191,28 +236,26 @@ def test_statements_in_anothers_name_are_refused(virtual: Networks, group: Group
 def test_expiry_is_by_the_receivers_clock(group: Group, virtual: Networks) -> None:
     network = virtual()
     first, second = network.mesh(2, group)
-    second.inbox._clock = lambda: 2_000.0
-    first.share_statement(statement_of(group), expires=2_000, now=network.now)
+    first._clock = lambda: 2_000.0
+    second.inbox._clock = second._clock = lambda: 2_000.0 + SKEW
+    publish(network, first, statement_of(group), number=1, expires=2_001)
+    network.run(1)
+    assert len(second.statements()) == 1
+    second._clock = lambda: 2_001.0 + SKEW
+    assert not second.statements()
+    second.inbox._clock = second._clock
+    publish(network, first, statement_of(group), number=2, expires=2_001)
     network.run(1)
     assert second.counters.refused == {Refusal.EXPIRED: 1}
-    first.share_statement(statement_of(group), expires=2_001, now=network.now)
-    network.run(1)
-    assert len(second.take_statements()) == 1
-
-
-def test_a_statement_of_another_shape_is_named(group: Group, virtual: Networks) -> None:
-    (node,) = virtual().mesh(1, group)
-    with pytest.raises(ValueError, match="statements of this group have shape"):
-        node.share_statement(Statement(np.ones((2, 2)), np.ones(2)), expires=0, now=0.0)
 
 
 def test_an_old_statement_is_not_taken_again(virtual: Networks, group: Group) -> None:
     network = virtual()
     first, second = network.mesh(2, group)
-    first.share_statement(statement_of(group), expires=0, now=network.now)
+    publish(network, first, statement_of(group), number=1)
     old = first.outbox.current[Kind.STATEMENT]
     network.run(1)
-    first.share_statement(statement_of(group, 1), expires=0, now=network.now)
+    publish(network, first, statement_of(group, 1), number=2)
     network.run(1)
     assert len(second.take_statements()) == 1
     say(first, second, SignedManifest(1, 1188, old.signed, size=len(old.body), kind=Kind.STATEMENT))
@@ -226,7 +269,7 @@ def test_waiting_ends_when_a_statement_comes(on_network: Scenario, group: Group)
         peer = await network.peer(group)
         waiting = asyncio.ensure_future(peer.statement_arrival())
         other = await network.peer(group, known=[peer.address])
-        other.share_statement(statement_of(group), expires=0)
+        other.publish(other.sign_statement(statement_of(group), number=1, expires=int(time.time()) + 3600))
         await waiting
         assert len(peer.take_statements()) == 1
 

@@ -136,7 +136,7 @@ class Peer:
 
     def manifest(self, sequence: int, iteration: int, body: bytes) -> bytes:
         """Manifest of a head on a grid."""
-        chunk = max(4096, -(-len(body) // 32))
+        chunk = max(4096, -(-len(body) // 16))
         fields = struct.pack(
             ">BBBB20s32sQIIIIHIH", VERSION, 0, 3, 0, self.group.id, self.key, sequence, 0, iteration,
             self.group.classes, self.group.features, 0, len(body), 0,
@@ -267,7 +267,7 @@ class Incoming:
         exponents, steps = public = self._decode(zlib.decompress(sent, wbits=-15), self.kept.get(self.base))
         body = struct.pack(f"<{classes}b{classes * features}h", *exponents, *steps)
         assert len(body) == length
-        chunk = max(4096, -(-length // 32))
+        chunk = max(4096, -(-length // 16))
         for number, at in enumerate(range(0, length, chunk)):
             found = blake2b(body[at : at + chunk], digest_size=16).digest()
             assert found == self.signed[88 + 16 * number : 104 + 16 * number]

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.route import Via
+from bristle.p2p.statements import ReceivedStatement
 from bristle.p2p.transfer import Incoming
-from bristle.rules.evidence.statement import Statement
-from bristle.wire.encoding import decode_statement
 from bristle.wire.grid import GridHead, decode_grid, largest_grid_body
 from bristle.wire.group import Group
 from bristle.wire.kinds import Kind
@@ -36,6 +35,7 @@ from bristle.wire.messages import (
 )
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import grid_bytes
+from bristle.wire.statements import SignedStatement, life_of, open_statement
 
 REMEMBERED_SENDERS = 4096
 WAITING = 2
@@ -77,36 +77,6 @@ class ReceivedHead:
     bytes: int = 0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ReceivedStatement:
-    """A statement that arrived complete, correctly signed, in time, and possible.
-
-    Parameters
-    ----------
-    sender : bytes
-        Key id of the author.
-    statement : Statement
-        What it says.
-    sequence, expires : int
-        As the author states them.
-    signed, body : bytes
-        Manifest and body as they came, with which anybody can check the signature.
-    address : (str, int), optional
-        Address of the neighbour that sent it.
-    bytes : int
-        Size of all its datagrams that arrived.
-    """
-
-    sender: bytes
-    statement: Statement
-    sequence: int
-    expires: int
-    signed: bytes
-    body: bytes
-    address: Address | None
-    bytes: int
-
-
 class BodyInbox:
     """Collects the newest head and the newest statement of every neighbour.
 
@@ -116,6 +86,8 @@ class BodyInbox:
         The group, the limits, counters to update, and the budget that all neighbours share.
     send : callable
         Seals a message and sends it to a neighbour.
+    stated : callable
+        Takes a statement that has arrived; returns whether there was room for it.
     clock : callable
         Returns the seconds since 1970, which expiry is measured by.
     """
@@ -128,15 +100,15 @@ class BodyInbox:
         counters: Counters,
         shared: SharedBudget,
         send: Callable[[Link, bytes], None],
+        stated: Callable[[ReceivedStatement], bool] = lambda received: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._clock = clock
+        self._stated, self._clock = stated, clock
         self._group, self._limits, self._counters, self._shared, self._send = group, limits, counters, shared, send
         self.memory = 0
         self._bases = min(_BASES, limits.memory // (2 * limits.neighbours * grid_bytes(*group.shape)))
         self._seen: OrderedDict[bytes, dict[Kind, int]] = OrderedDict()
         self._heads: dict[bytes, ReceivedHead] = {}
-        self._statements: dict[bytes, ReceivedStatement] = {}
 
     def seen(self, key_id: bytes) -> int:
         """Return the newest sequence number received from a sender, of any kind, or 0."""
@@ -206,8 +178,8 @@ class BodyInbox:
             return Refusal.FORGED_SENDER
         if manifest.sequence <= newest:
             return Refusal.REPLAY
-        if 0 < manifest.expires <= self._clock():
-            return Refusal.EXPIRED
+        if manifest.kind == Kind.STATEMENT and (refusal := life_of(manifest.expires, self._clock())) is not None:
+            return refusal
         if manifest.kind == Kind.HEAD and message.size > largest_grid_body(manifest.shape):
             return Refusal.OVERSIZE
         if manifest.kind != Kind.HEAD and (message.base or message.size != manifest.body):
@@ -307,29 +279,20 @@ class BodyInbox:
             del link.bases[next(iter(link.bases))]
 
     def _finish_statement(self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes) -> Refusal | None:
-        if not manifest.matches(body):
-            return Refusal.BAD_DIGEST
-        statement = decode_statement(
-            body,
-            shape=manifest.shape,
-            rank=manifest.rank,
-            encoding=manifest.encoding,
-            compression=manifest.compression,
-        )
+        statement = open_statement(manifest, body)
         if isinstance(statement, Refusal):
             return statement
-        self._counters.statements_in += 1
-        self._make_room(self._statements, link.key_id)
-        self._statements[link.key_id] = ReceivedStatement(
-            sender=manifest.sender,
+        received = ReceivedStatement(
+            author=manifest.sender,
             statement=statement,
-            sequence=manifest.sequence,
+            number=manifest.sequence,
             expires=manifest.expires,
-            signed=incoming.signed,
-            body=body,
-            address=None if isinstance(link.address, Via) else link.address,
-            bytes=incoming.bytes,
+            signed=SignedStatement(incoming.signed, body),
+            source=link.key_id,
         )
+        if not self._stated(received):
+            return Refusal.NO_MEMORY
+        self._counters.statements_in += 1
         return None
 
     def _make_room(self, waiting: dict[bytes, Any], key_id: bytes) -> None:
@@ -355,20 +318,10 @@ class BodyInbox:
         """Whether `take` would return something."""
         return bool(self._heads)
 
-    @property
-    def statements_wait(self) -> bool:
-        """Whether `take_statements` would return something."""
-        return bool(self._statements)
-
     def take(self) -> list[ReceivedHead]:
         """Return the newest head of every sender since the last time."""
         heads, self._heads = self._heads, {}
         return list(heads.values())
-
-    def take_statements(self) -> list[ReceivedStatement]:
-        """Return the newest statement of every sender since the last time."""
-        statements, self._statements = self._statements, {}
-        return list(statements.values())
 
     def tick(self, links: list[Link], now: float) -> float:
         """Send acknowledgements, time out transfers; return when to call again."""

@@ -31,6 +31,9 @@ class Limits:
     memory : int
         Bytes of partly received heads, over all neighbours; half as many again for heads that the next ones may be sent
         as differences from.
+    statements : int
+        Bytes of statements kept, as they came and decoded. Where they are used up, every neighbour has an equal
+        share of them for what it delivered.
     send_rate, receive_rate : float
         Bytes per second, over all neighbours.
     sender_rate : float
@@ -61,6 +64,7 @@ class Limits:
     neighbours: int = 32
     contacts: int = 256
     memory: int = 64 * 2**20
+    statements: int = 64 * 2**20
     send_rate: float = 12.5e6
     receive_rate: float = 20e6
     sender_rate: float = 4e6

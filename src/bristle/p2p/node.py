@@ -11,13 +11,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bristle.p2p.inbox import BodyInbox, ReceivedHead, ReceivedStatement
+from bristle.p2p.inbox import BodyInbox, ReceivedHead
 from bristle.p2p.introducer import Introducer
 from bristle.p2p.limits import CHEAPEST, LATE, NOTHING, PROMISED, Limits, SharedBudget
 from bristle.p2p.membership import Membership
 from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
 from bristle.p2p.outbox import BodyOutbox
 from bristle.p2p.route import Route, Via
+from bristle.p2p.statements import GONE, ReceivedStatement, StatementStore
 from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
 from bristle.wire.group import Group
@@ -39,6 +40,7 @@ from bristle.wire.messages import (
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SEALED, session_id_of
 from bristle.wire.sizes import LARGEST_DATAGRAM, Encoding
+from bristle.wire.statements import SignedStatement, life_of, sign_statement, verify_statement
 
 _SEALED = bytes([SEALED])
 _PEERS = bytes([messages.PEERS])
@@ -97,12 +99,16 @@ class Node:
         self._shared = SharedBudget(limits)
         self._prefixes = prefix_of(group), prefix_1_of(group)
         self._housekept = -math.inf
+        self._clock = clock
+        self._own: SignedStatement | None = None
+        self.statement_store = StatementStore(limits.statements, lambda author: ())
         self.inbox = BodyInbox(
             group=group,
             limits=limits,
             counters=self.counters,
             shared=self._shared,
             send=self.send_message,
+            stated=lambda received: self.statement_store.put(received.author, received, received.source),
             clock=clock,
         )
         self.outbox = BodyOutbox(
@@ -189,26 +195,87 @@ class Node:
             now=now,
         )
 
-    def share_statement(
-        self, statement: Statement, *, expires: int, encoding: Encoding = "float16", compress: bool = True, now: float
-    ) -> None:
-        """Share a statement with all neighbours, and with those that join before the next one."""
-        self.outbox.share_statement(
+    def sign_statement(
+        self,
+        statement: Statement,
+        *,
+        number: int,
+        expires: int,
+        encoding: Encoding = "float16",
+        compress: bool = True,
+    ) -> SignedStatement:
+        """Sign a statement; nothing is sent."""
+        return sign_statement(
             statement,
-            self.membership.links.values(),
+            number=number,
             expires=expires,
+            identity=self.membership.identity,
+            group=self._group,
             encoding=encoding,
             compress=compress,
-            now=now,
         )
+
+    def publish(self, signed: SignedStatement, now: float) -> None:
+        """Hand the own statement to the group, in place of an older one."""
+        if signed.author != self.membership.identity.key_id:
+            raise ValueError("only an own statement is published; those of others are restored")
+        found = verify_statement(signed, self._group)
+        refusal = found if isinstance(found, Refusal) else life_of(signed.expires, self._clock())
+        if refusal is not None:
+            raise ValueError(f"everybody would refuse this statement: {refusal}")
+        if self._own is not None and signed.number <= self._own.number and signed.digest != self._own.digest:
+            raise ValueError(
+                f"statement {signed.number} cannot replace statement {self._own.number}: sign it with a larger number"
+            )
+        self._own = signed
+        self.outbox.publish(signed, self.membership.links.values(), now=now)
+
+    def renew(self, expires: int, now: float) -> SignedStatement:
+        """Let the own statement hold until `expires`; return it with its renewal."""
+        if self._own is None:
+            raise ValueError("there is no statement to renew; publish one first")
+        self._own = self._own.renew(self.membership.identity, expires)
+        return self._own
+
+    def restore(self, signed: SignedStatement, now: float) -> bool:
+        """Take back a statement that was kept on disk; return False if it has expired or there is no room."""
+        if signed.author == self.membership.identity.key_id:
+            if life_of(signed.expires, self._clock()) is not None:
+                return False
+            self.publish(signed, now)
+            return True
+        statement = verify_statement(signed, self._group)
+        if isinstance(statement, Refusal):
+            raise ValueError(f"the stored statement is refused: {statement}")
+        if life_of(signed.expires, self._clock()) is not None:
+            return False
+        received = ReceivedStatement(
+            author=signed.author,
+            statement=statement,
+            number=signed.number,
+            expires=signed.expires,
+            signed=signed,
+            source=self.membership.identity.key_id,
+        )
+        return self.statement_store.put(signed.author, received, GONE, news=False)
+
+    def statements(self) -> list[ReceivedStatement]:
+        """Return the newest valid statement of every other author that is known now."""
+        clock = self._clock()
+        self.statement_store.expire(lambda entry: life_of(entry.expires, clock) is not None)
+        return self.statement_store.statements()
+
+    def equivocators(self) -> frozenset[bytes]:
+        """Return the key ids of authors that signed two statements of one number."""
+        return frozenset(self.statement_store.proofs())
 
     def take(self) -> list[ReceivedHead]:
         """Return the newest head of every sender since the last call."""
         return self.inbox.take()
 
     def take_statements(self) -> list[ReceivedStatement]:
-        """Return the newest statement of every sender since the last call."""
-        return self.inbox.take_statements()
+        """Return the statements that are new since the last call."""
+        return self.statement_store.take()
 
     def neighbours(self, now: float) -> list[Neighbour]:
         """Return the current neighbours."""

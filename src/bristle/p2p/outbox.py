@@ -13,15 +13,15 @@ from bristle.p2p.limits import LATE, NOTHING, WANTED, Limits, TokenBucket
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.route import Via
 from bristle.p2p.transfer import Outgoing
-from bristle.rules.evidence.statement import Statement
-from bristle.wire.encoding import PLAIN, ZLIB, encode_statement
+from bristle.wire.encoding import PLAIN
 from bristle.wire.grid import GridHead, encode_grid, largest_grid_body, on_grid
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
 from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback
-from bristle.wire.sizes import FORWARDING, Encoding, piece_bytes
+from bristle.wire.sizes import FORWARDING, piece_bytes
+from bristle.wire.statements import SignedStatement
 
 FURTHEST = 2**41
 """How far a neighbour may advance our sequence numbers, in milliseconds (some 70 years); larger values are ignored.
@@ -132,35 +132,13 @@ class BodyOutbox:
         ]
         self.pump(links, now)
 
-    def share_statement(
-        self,
-        statement: Statement,
-        links: Iterable[Link],
-        *,
-        expires: int,
-        encoding: Encoding,
-        compress: bool,
-        now: float,
-    ) -> None:
-        """Sign a statement and start sending it, in place of an older one; an unchanged one is not sent again."""
-        if statement.rows.shape != self._group.shape:
-            raise ValueError(f"statements of this group have shape {self._group.shape}, not {statement.rows.shape}")
-        body = encode_statement(statement, encoding=encoding, compress=compress)
-        self._check_fits(Kind.STATEMENT, len(body))
-        before = self.current.get(Kind.STATEMENT)
-        if before is not None and (before.body, before.expires) == (body, expires):
-            return
-        assert statement.factors is not None
-        share = self._sign(
-            Kind.STATEMENT,
-            body,
-            expires=expires,
-            rank=len(statement.factors),
-            encoding=encoding,
-            compression=ZLIB if compress else PLAIN,
-            now=now,
+    def publish(self, signed: SignedStatement, links: Iterable[Link], *, now: float) -> None:
+        """Start sending a signed statement, in place of an older one."""
+        self._check_fits(Kind.STATEMENT, len(signed.body))
+        share = self.current[Kind.STATEMENT] = Share(
+            Kind.STATEMENT, signed.number, signed.expires, signed.manifest, signed.body, now
         )
-        share.sent[0] = 0, body
+        share.sent[0] = 0, signed.body
         links = list(links)
         for link in links:
             self._begin(link, share, now)

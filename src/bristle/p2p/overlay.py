@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from bristle.p2p.beacon import Beacon
 from bristle.p2p.flood_filter import AllowedTraffic
-from bristle.p2p.inbox import ReceivedHead, ReceivedStatement
+from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.limits import Limits
 from bristle.p2p.neighbour import Counters, Neighbour
 from bristle.p2p.node import Node
+from bristle.p2p.statements import ReceivedStatement
 from bristle.p2p.udp import UDPSocket
 from bristle.rules.evidence.statement import Statement
 from bristle.wire.group import Group
@@ -25,6 +26,7 @@ from bristle.wire.identity import Identity
 from bristle.wire.messages import Address, Scope, scope_of
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import Encoding
+from bristle.wire.statements import SignedStatement
 
 DEFAULTS = Limits()
 
@@ -209,7 +211,7 @@ class Overlay:
         for address, datagram in come:
             receive(address, datagram, now)
         inbox = self.node.inbox
-        if self.node.outbox.ended != ended or inbox.waiting or inbox.statements_wait:
+        if self.node.outbox.ended != ended or inbox.waiting or self.node.statement_store.changed:
             self._notice(now)
         return self.node.counters.refused.total() - refused
 
@@ -222,7 +224,7 @@ class Overlay:
     def _notice(self, now: float) -> None:
         if self.node.inbox.waiting:
             self._arrived.set()
-        if self.node.inbox.statements_wait:
+        if self.node.statement_store.changed:
             self._statement_arrived.set()
         if self._waiting_for_sent and self.node.outbox.settled(now):
             for waiting in self._waiting_for_sent:
@@ -271,19 +273,28 @@ class Overlay:
         self.node.share(head, iteration=iteration, claims=claims, now=self._now())
         self._tick()
 
-    def share_statement(
-        self, statement: Statement, *, expires: int, encoding: Encoding = "float16", compress: bool = True
-    ) -> None:
-        """Share a statement with all neighbours, and with those that join before the next one.
+    def sign_statement(
+        self,
+        statement: Statement,
+        *,
+        number: int,
+        expires: int,
+        encoding: Encoding = "float16",
+        compress: bool = True,
+    ) -> SignedStatement:
+        """Sign a statement of this peer; nothing is sent.
 
-        It replaces an older one, and is sent beside heads. One with the same bytes and expiry is not sent again.
+        Store it, or its number and digest, before it is published: whoever signs two different statements of one number
+        is excluded by everybody.
 
         Parameters
         ----------
         statement : Statement
             With factors and diagonal.
+        number : int
+            Above those of all earlier statements, such as the time in milliseconds.
         expires : int
-            When it ceases to count, in seconds since 1970; 0: never.
+            When it ceases to count, in seconds since 1970, within 30 days.
         encoding : str
             "float16" or "float32", each row scaled by a power of two.
         compress : bool
@@ -294,8 +305,50 @@ class Overlay:
         ValueError
             If the statement does not fit the group, or everybody would refuse it.
         """
-        self.node.share_statement(statement, expires=expires, encoding=encoding, compress=compress, now=self._now())
+        return self.node.sign_statement(statement, number=number, expires=expires, encoding=encoding, compress=compress)
+
+    def publish(self, signed: SignedStatement) -> None:
+        """Hand a signed statement of this peer to the group, in place of an older one; it is sent beside heads.
+
+        Raises
+        ------
+        ValueError
+            If everybody would refuse it, or its number is not above that of the one before.
+        """
+        self.node.publish(signed, self._now())
         self._tick()
+
+    def renew(self, expires: int) -> SignedStatement:
+        """Let the own statement hold until `expires`, by a short message; return it with its renewal, to be stored.
+
+        Raises
+        ------
+        ValueError
+            If nothing was published.
+        """
+        renewed = self.node.renew(expires, self._now())
+        self._tick()
+        return renewed
+
+    def restore(self, signed: SignedStatement) -> bool:
+        """Take back a statement that was kept on disk, the own one or another's; return False if it has expired.
+
+        The own one is published again as it was signed. Others are in `statements`, not in `take_statements`.
+
+        Raises
+        ------
+        ValueError
+            If it is not what an author signed for this group.
+        """
+        return self.node.restore(signed, self._now())
+
+    def statements(self) -> list[ReceivedStatement]:
+        """Return the newest valid statement of every other author that is known now."""
+        return self.node.statements()
+
+    def equivocators(self) -> frozenset[bytes]:
+        """Return the key ids of authors that signed two different statements of one number."""
+        return self.node.equivocators()
 
     async def sent(self) -> None:
         """Wait until the last head was acknowledged, given up or superseded; stragglers are not waited for."""
@@ -314,12 +367,12 @@ class Overlay:
         await self._arrived.wait()
 
     def take_statements(self) -> list[ReceivedStatement]:
-        """Return the newest statement of every sender since the last call, without waiting."""
+        """Return the statements that are new since the last call, without waiting."""
         self._statement_arrived.clear()
         return self.node.take_statements()
 
     async def statement_arrival(self) -> None:
-        """Wait until `take_statements` would return something."""
+        """Wait until `take_statements` would return something, or there is a new equivocator."""
         await self._statement_arrived.wait()
 
     def neighbours(self) -> list[Neighbour]:

@@ -26,6 +26,7 @@ class Refusal(StrEnum):
     NOT_FINITE = "not finite"
     TOO_LARGE = "values too large"
     EXPIRED = "expired"
+    LIVES_TOO_LONG = "expires too late"
     OVER_BUDGET = "over budget"
     UNREAD = "dropped unread in a flood"
     NO_MEMORY = "no memory left for it"

@@ -31,7 +31,7 @@ DIGEST = 16
 """Of a chunk."""
 
 SMALLEST_CHUNK = 4096
-MOST_CHUNKS = 32
+MOST_CHUNKS = 16
 
 EXTENSION_HEADER = 4
 """Before an extension's value: type 2, length 2."""
@@ -64,7 +64,7 @@ def raw_statement_bytes(classes: int, features: int, *, present: int, rank: int,
 
 
 def chunk_bytes(body: int) -> int:
-    """Return the chunk size of a body for its digests: 4096 bytes, or a 32nd of the body if that is larger."""
+    """Return the chunk size of a body for its digests: 4096 bytes, or a 16th of the body if that is larger."""
     return max(SMALLEST_CHUNK, -(-body // MOST_CHUNKS))
 
 
