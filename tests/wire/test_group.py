@@ -20,6 +20,7 @@ from bristle.wire.group import _digest
         {"classes": ("ab",)},
         {"features": 9},
         {"secret": b"sixteen bytes or more"},
+        {"founders": frozenset([bytes(20)])},
     ],
 )
 def test_whatever_makes_heads_unlike_makes_another_group(change: dict[str, Any]) -> None:
@@ -36,6 +37,12 @@ def test_members_are_no_part_of_the_id() -> None:
     assert listed.admits(bytes(20))
     assert not listed.admits(b"x" * 20)
     assert group.admits(b"x" * 20)
+
+
+def test_founders_close_a_group_and_are_a_part_of_its_id() -> None:
+    group = Group(application="a", backbone="b", classes=("a",), features=8, founders=frozenset([bytes(20)]))
+    assert group.closed
+    assert replace(group, founders=frozenset([bytes(20), b"x" * 20])).id != group.id
 
 
 def test_parts_do_not_run_into_each_other() -> None:
@@ -83,6 +90,9 @@ def test_the_secret_is_never_shown() -> None:
         ({"features": 0}, "features"),
         ({"secret": b"short"}, "token_hex"),
         ({"members": frozenset([b"abc"])}, "616263"),
+        ({"founders": frozenset()}, "1 to 16 founders, not 0"),
+        ({"founders": frozenset([b"short"])}, "is no key id"),
+        ({"founders": frozenset([bytes(20)]), "members": frozenset([bytes(20)])}, "members or founders .*, not both"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], complaint: str) -> None:

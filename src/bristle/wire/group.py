@@ -1,4 +1,4 @@
-"""Groups: peers with the same application, backbone, classes and, optionally, secret."""
+"""Groups: peers with the same application, backbone, classes and, optionally, secret or founders."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bristle.wire.identity import KEY_ID_BYTES
 GROUP_ID_BYTES = 20
 PROOF_BYTES = 16
 SHORTEST_SECRET = 16
+MOST_FOUNDERS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,9 @@ class Group:
         Closes the group to all who do not know it; at least 16 random bytes.
     members : frozenset of bytes, optional
         Closes the group to all but these key ids.
+    founders : frozenset of bytes, optional
+        Closes the group to all but these key ids and those who came in by an invitation of one of them, or of a
+        member: see `bristle.p2p.roster`.
     """
 
     application: str
@@ -45,6 +49,7 @@ class Group:
     features: int
     secret: bytes | None = field(default=None, repr=False)
     members: frozenset[bytes] | None = None
+    founders: frozenset[bytes] | None = None
     id: bytes = field(init=False)
     _proof_key: bytes = field(init=False, repr=False, compare=False)
 
@@ -58,11 +63,17 @@ class Group:
                 f"the secret of a closed group has {len(self.secret)} bytes; use at least {SHORTEST_SECRET}, "
                 "e.g. from: python -c 'import secrets; print(secrets.token_hex(32))'"
             )
-        wrong = [member for member in self.members or () if len(member) != KEY_ID_BYTES]
+        if self.founders is not None and self.members is not None:
+            raise ValueError("a group has a list of members or founders who invite others, not both")
+        if self.founders is not None and not 1 <= len(self.founders) <= MOST_FOUNDERS:
+            raise ValueError(f"a founded group has 1 to {MOST_FOUNDERS} founders, not {len(self.founders)}")
+        wrong = [one for one in (*(self.members or ()), *(self.founders or ())) if len(one) != KEY_ID_BYTES]
         if wrong:
             raise ValueError(f"{wrong[0].hex()!r} is no key id: those have {KEY_ID_BYTES} bytes")
         content = _digest(self.application.encode(), self.backbone.encode(), *(name.encode() for name in self.classes))
         content = _digest(content, self.features.to_bytes(8, "big"))
+        if self.founders is not None:
+            content = _digest(content, *sorted(self.founders))
         proof_key = content if self.secret is None else _stretch(self.secret, content)
         object.__setattr__(self, "_proof_key", proof_key)
         object.__setattr__(self, "id", hmac.digest(proof_key, b"bristle group id", "sha256")[:GROUP_ID_BYTES])
@@ -74,8 +85,8 @@ class Group:
 
     @property
     def closed(self) -> bool:
-        """Whether the group has a secret or a list of members."""
-        return self.secret is not None or self.members is not None
+        """Whether the group has a secret, a list of members or founders."""
+        return self.secret is not None or self.members is not None or self.founders is not None
 
     @classmethod
     def from_json(cls, text: str) -> Group:
@@ -101,7 +112,7 @@ class Group:
         return None
 
     def admits(self, key_id: bytes) -> bool:
-        """Return whether a key id may be a member."""
+        """Return whether the list of members has a key id, or there is none. Of founded groups the roster knows."""
         return self.members is None or key_id in self.members
 
     def prove(self, purpose: bytes, challenge: bytes) -> bytes:
