@@ -64,15 +64,15 @@ class Claims:
 
 
 def weighted_median(values: Floats, weights: Floats) -> Floats:
-    """Return the weighted median of each column of values [K, J], the mean of the lower and the upper one."""
-    order = np.argsort(values, axis=0, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=0)
-    sums = np.cumsum(weights[order], axis=0)
-    half = sums[-1:] / 2
-    lower = (sums < half - 1e-9).sum(axis=0)
-    upper = np.minimum((sums < half + 1e-9).sum(axis=0), len(values) - 1)
-    columns = np.arange(values.shape[1])
-    found: Floats = (ordered[lower, columns] + ordered[upper, columns]) / 2
+    """Return the weighted medians [..., J] of values [..., K, J]: the means of the lower and the upper ones."""
+    order = np.argsort(values, axis=-2, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=-2)
+    sums = np.cumsum(np.take_along_axis(np.broadcast_to(weights[..., None], values.shape), order, axis=-2), axis=-2)
+    half = sums[..., -1:, :] / 2
+    lower = (sums < half - 1e-9).sum(axis=-2, keepdims=True)
+    upper = np.minimum((sums < half + 1e-9).sum(axis=-2, keepdims=True), values.shape[-2] - 1)
+    both = np.take_along_axis(ordered, lower, axis=-2) + np.take_along_axis(ordered, upper, axis=-2)
+    found: Floats = both[..., 0, :] / 2
     return found
 
 
@@ -148,66 +148,77 @@ def robust_means(
     wide = claims.capped(MOST)
     strength = np.sqrt(counts) * weights
     shares = np.zeros((claims.classes, len(claims.label)))
-    for number in known:
-        those = np.flatnonzero(claims.label == number)
-        inside = products[np.ix_(those, those)]
-        shares[number, those] = confirmed(inside, wide[those], weights[those], spread, admit=admit)
-    mixture = shares.copy()
+    groups = _by_owners(claims)
+    for rows, those in groups:
+        inside = products[those[:, :, None], those[:, None]]
+        found = confirmed(inside, wide[those], weights[those], spread, admit=admit)
+        shares[known[rows][:, None], those] = found
+    mixture = shares
     for _ in range(rounds if len(known) > 1 else 0):
-        projected = mixture @ products
-        inner = (projected @ mixture.T)[np.ix_(known, known)]
-        places, basis = _principal_axes(inner)
+        projected = (mixture @ products)[known]
+        places, basis = _principal_axes(projected @ mixture[known].T)
+        moves = np.zeros((len(known), basis.shape[1]))
+        for rows, those in groups:
+            # The class itself is among the others, at no distance.
+            along = projected[rows[:, None], those][:, :, None] - np.moveaxis(projected[:, those], 0, -1)
+            part = np.take_along_axis(shares[known[rows]], those, axis=1)
+            wanted = weighted_median(along, strength[those]) - (part[:, None] @ along)[:, 0]
+            moves[rows] = _least_squares(places, rows, wanted)
         new = shares.copy()
-        for row, number in enumerate(known):
-            those = np.flatnonzero(claims.label == number)
-            others = np.flatnonzero(known != number)
-            along = projected[number][those][:, None] - projected[known[others]][:, those].T
-            place = weighted_median(along, strength[those])
-            move = _least_squares(places, row, others, place - shares[number, those] @ along)
-            new[number] += (basis @ move) @ mixture[known]
+        new[known] += (moves @ basis.T) @ mixture[known]
         mixture = new
     projected = mixture @ products
     return Located(mixture, shares, projected, projected @ mixture.T)
 
 
+def _by_owners(claims: Claims) -> list[tuple[Integers, Integers]]:
+    """Return the classes with equally many claims together: which of those known [G], and their claims [G, K]."""
+    order = np.argsort(claims.label, kind="stable")
+    _, first, sizes = np.unique(claims.label[order], return_index=True, return_counts=True)
+    found = []
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size)
+        found.append((rows, order[first[rows][:, None] + np.arange(size)]))
+    return found
+
+
 def confirmed(products: Floats, counts: Floats, weights: Floats, spread: float, *, admit: float = 1.3) -> Floats:
-    """Return the shares [K] of claims of one class in a mean over those that a majority confirms.
+    """Return the shares [..., K] of claims of a class in a mean over those that a majority confirms.
 
     In many dimensions honest means of n samples are all about sqrt(2 tr(S) / n) apart, and a median moves far; but the
     strict majority with the least mutual distances is not made of liars. To be nearer to each other than honest means
     are earns nothing: distances count from the median of the nearest ones, and from what sampling noise is known to
-    make (`spread`), on. Others are admitted up to `admit` times
-    the mean squared distance in that majority.
+    make (`spread`), on. Others are admitted up to `admit` times the mean squared distance in that majority.
     """
-    size = len(counts)
+    size = counts.shape[-1]
     pull = counts * weights
     if size <= 2:
-        found: Floats = pull / pull.sum()
+        found: Floats = pull / pull.sum(axis=-1, keepdims=True)
         return found
-    squares = np.diag(products)
-    apart = np.maximum(squares[:, None] + squares[None] - 2 * products, 0) / (1 / counts[:, None] + 1 / counts[None])
-    floor = max(spread, float(np.median((apart + np.where(np.eye(size) > 0, np.inf, 0)).min(axis=1))))
-    order = np.argsort(np.where(np.eye(size) > 0, -1, apart), axis=1, kind="stable")
-    sums = np.cumsum(weights[order], axis=1)
-    enough = np.minimum((sums <= weights.sum() / 2 + 1e-9).sum(axis=1) + 1, size)
-    raised = np.maximum(apart, floor)
-    best, members = np.inf, order[0, :0]
-    for row in range(size):
-        some = order[row, : enough[row]]
-        pairs = weights[some][:, None] * weights[some][None]
-        np.fill_diagonal(pairs, 0)
-        total = pairs.sum()
-        cost = float((pairs * raised[np.ix_(some, some)]).sum() / total) if total > 0 else np.inf
-        if cost < best:
-            best, members = cost, some
-    if not len(members):
-        found = pull / pull.sum()
-        return found
-    inside = np.isin(np.arange(size), members)
-    others = np.where(np.eye(size) > 0, 0.0, (weights * inside)[None])
-    near = (apart * others).sum(axis=1) / np.maximum(others.sum(axis=1), 1e-12)
-    kept = np.where(inside | (near <= admit * max(best, floor)), pull, 0.0)
-    found = kept / kept.sum()
+    squares = np.diagonal(products, axis1=-2, axis2=-1)
+    apart = np.maximum(squares[..., :, None] + squares[..., None, :] - 2 * products, 0)
+    apart /= 1 / counts[..., :, None] + 1 / counts[..., None, :]
+    same = np.eye(size, dtype=bool)
+    nearest = np.median(np.where(same, np.inf, apart).min(axis=-1), axis=-1)
+    floor = np.maximum(spread, nearest)[..., None, None]
+    order = np.argsort(np.where(same, -1, apart), axis=-1, kind="stable")
+    sums = np.cumsum(np.take_along_axis(np.broadcast_to(weights[..., None, :], apart.shape), order, axis=-1), axis=-1)
+    enough = np.minimum((sums <= weights.sum(axis=-1)[..., None, None] / 2 + 1e-9).sum(axis=-1) + 1, size)
+    # Row i: the claims nearest to claim i that are a majority together.
+    among = np.zeros(apart.shape)
+    np.put_along_axis(among, order, (np.arange(size) < enough[..., None]).astype(np.float64), axis=-1)
+    pairs = np.where(same, 0.0, weights[..., :, None] * weights[..., None, :])
+    total = ((among @ pairs) * among).sum(axis=-1)
+    costs = ((among @ (pairs * np.maximum(apart, floor))) * among).sum(axis=-1)
+    costs = np.where(total > 0, costs / np.where(total > 0, total, 1.0), np.inf)
+    least = costs.argmin(axis=-1)[..., None]
+    inside = np.take_along_axis(among, least[..., None], axis=-2)[..., 0, :] > 0
+    best = np.take_along_axis(costs, least, axis=-1)
+    others = np.where(same, 0.0, (weights * inside)[..., None, :])
+    near = (apart * others).sum(axis=-1) / np.maximum(others.sum(axis=-1), 1e-12)
+    kept = np.where(inside | (near <= admit * np.maximum(best, floor[..., 0])), pull, 0.0)
+    kept = np.where(best < np.inf, kept, pull)
+    found = kept / kept.sum(axis=-1, keepdims=True)
     return found
 
 
@@ -223,18 +234,19 @@ def _principal_axes(inner: Floats) -> tuple[Floats, Floats]:
     return vectors[:, kept] * roots, vectors[:, kept] / roots
 
 
-def _least_squares(places: Floats, row: int, others: Integers, wanted: Floats) -> Floats:
-    """Return the move z [J] of class `row` that best changes its projections on (y_row - y_o) by `wanted`.
+def _least_squares(places: Floats, rows: Integers, wanted: Floats) -> Floats:
+    """Return the moves z [G, J] of classes `rows` that best change their projections on (y_row - y_o) by `wanted`.
 
     min_z sum_o ((y_row - y_o)' z - r_o)^2 has the normal matrix diag(values) + C y_row y_row' in principal axes, whose
     inverse is a rank-one update (Sherman and Morrison 1950).
     """
-    mine = places[row]
-    right = (mine[None] - places[others]).T @ wanted
+    mine = places[rows]
+    right = mine * wanted.sum(axis=1, keepdims=True) - wanted @ places
     inverse = 1 / (places**2).sum(axis=0)
     first, second = inverse * right, inverse * mine
     size = len(places)
-    found: Floats = first - second * (size * (mine @ first) / (1 + size * (mine @ second)))
+    part = (mine * first).sum(axis=1) / (1 + size * (mine * second).sum(axis=1))
+    found: Floats = first - second * (size * part)[:, None]
     return found
 
 

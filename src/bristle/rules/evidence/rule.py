@@ -439,7 +439,7 @@ class Evidence(Rule):
         # What all classes have in common decides nothing: without it, scores are small numbers.
         head = head - head[answered].mean(axis=0)
         bias = bias - bias[answered].mean()
-        size = 2 * np.sqrt((x**2).sum(axis=1)).max(initial=1.0)
+        size = 2 * np.sqrt(np.einsum("ij,ij->i", x, x)).max(initial=1.0)
         loudest = np.sqrt((head[answered] ** 2).sum(axis=1)).max()
         silent = np.setdiff1d(np.arange(len(bias)), answered)
         head[silent] = 0

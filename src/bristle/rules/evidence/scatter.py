@@ -16,6 +16,9 @@ Integers = npt.NDArray[np.int64]
 AT_ONCE = 2**22
 """Numbers of an intermediate result that are worked on together."""
 
+BLOCK = 64
+"""Matrices up to this size are inverted at once."""
+
 LEAN = 10.0
 """Own samples that one unit of variance, of the median feature, is worth beside what they show."""
 
@@ -43,7 +46,7 @@ class Scatter:
         # (I + B B')^-1 in the units of the diagonal, or (I + B'B)^-1: one triangular inverse serves all vectors.
         inner = scaled @ scaled.T if self._wide else scaled.T @ scaled
         inner[np.diag_indices(len(inner))] += 1
-        self._inverse: Floats = np.linalg.inv(np.linalg.cholesky(inner))
+        self._inverse = _inverse_root(inner)
         self._scaled = scaled
 
     def vectors(self, plain: Floats) -> Vectors:
@@ -94,7 +97,7 @@ class Vectors:
 
     def squares(self) -> Floats:
         """Return v' S^-1 v [K]."""
-        found: Floats = (self.scaled**2).sum(axis=1) - (self.taken**2).sum(axis=1)
+        found: Floats = _row_squares(self.scaled) - _row_squares(self.taken)
         return found
 
     def distances(self, others: Vectors) -> Floats:
@@ -102,6 +105,31 @@ class Vectors:
         between = self.squares()[:, None] - 2 * self.products(others) + others.squares()[None]
         found: Floats = np.maximum(between, 0)
         return found
+
+
+def _column_squares(rows: Floats) -> Floats:
+    found: Floats = np.einsum("ij,ij->j", rows, rows)
+    return found
+
+
+def _row_squares(rows: Floats) -> Floats:
+    found: Floats = np.einsum("ij,ij->i", rows, rows)
+    return found
+
+
+def _inverse_root(matrix: Floats) -> Floats:
+    """Return the inverse of the Cholesky factor of a positive definite matrix, block by block: products are fast."""
+    if len(matrix) <= BLOCK:
+        found: Floats = np.linalg.inv(np.linalg.cholesky(matrix))
+        return found
+    half = len(matrix) // 2
+    first = _inverse_root(matrix[:half, :half])
+    across = matrix[half:, :half] @ first.T
+    second = _inverse_root(matrix[half:, half:] - across @ across.T)
+    found = np.zeros_like(matrix)
+    found[:half, :half], found[half:, half:] = first, second
+    found[half:, :half] = -(second @ across) @ first
+    return found
 
 
 def geometric_median(products: Floats, weights: Floats, steps: int = 12) -> Floats:
@@ -176,14 +204,14 @@ def pool_scatter(
     most = 1 + cap * math.sqrt(counts.max() / 100)
     used = np.flatnonzero(counts > 0)
     diagonals = np.stack([np.asarray(one.diagonal) for one in statements])
-    totals = diagonals + np.stack([(np.asarray(one.factors) ** 2).sum(axis=0) for one in statements])
+    totals = diagonals + np.stack([_column_squares(np.asarray(one.factors)) for one in statements])
     level = np.median(totals[used], axis=0)
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
     level = np.maximum(level, 0.01 * level.mean() + 1e-12)
     scale = np.sqrt(level)
     sketches = [np.asarray(statements[int(place)].factors) / scale for place in used]
     products = _products(sketches)
-    inner = (products**2).sum(axis=(1, 3)) if products.size else np.zeros((len(used), len(used)))
+    inner = np.einsum("irjs,irjs->ij", products, products) if products.size else np.zeros((len(used), len(used)))
     fourth = 0.0 if rest is None or len(rest) < FEW else _fourth(rest / scale)
     weights = np.zeros_like(counts)
     weights[used] = counts[used] * _distinct(inner, counts[used], fourth)
@@ -193,9 +221,8 @@ def pool_scatter(
     own = None
     if trust < math.inf and rest is not None and len(rest) >= FEW:
         own = rest / scale * np.sqrt(len(rest) / max(counts[0], 1))
-    parts = _capped(sketches, products, weights[used], diagonal, most, own, trust)
-    factors = np.concatenate([np.sqrt(weights[place]) * part for place, part in zip(used, parts, strict=True)])
-    taken = (factors**2).sum(axis=0)
+    factors = _capped(sketches, products, weights[used], diagonal, most, own, trust)
+    taken = _column_squares(factors)
     if shrinkage is None:
         size = float(weights[used] @ inner @ weights[used]) - float((taken**2).sum())
         known = fourth > 0 and size > 0
@@ -206,7 +233,8 @@ def pool_scatter(
 def _fourth(rest: Floats) -> float:
     """Return the mean of sum_ij (z_i z_j)^2 over i != j, for samples [S, D] about the means of their classes."""
     squares = rest**2
-    return float((squares.sum(axis=1) ** 2).mean() - (squares**2).sum(axis=1).mean())
+    sums = squares.sum(axis=1)
+    return float((sums @ sums - np.vdot(squares, squares)) / len(rest))
 
 
 def _products(sketches: list[Floats]) -> Floats:
@@ -244,11 +272,15 @@ def _capped(
     cap: float,
     own: Floats | None,
     trust: float,
-) -> list[Floats]:
-    """Cut sketches [R, D] to `cap` times what others see in their span, and `trust` times what `own` samples show."""
+) -> Floats:
+    """Return the factors [R, D] of all sketches, weighted and cut.
+
+    To `cap` times what others see in the span of a sketch, and to `trust` times what `own` samples show there.
+    """
     count, widest = products.shape[:2]
+    scales = np.sqrt(weights)
     if count == 1 or not widest:
-        return sketches
+        return np.concatenate([scale * sketch for scale, sketch in zip(scales, sketches, strict=True)])
     size = max(1, AT_ONCE // (widest * max(count * widest, len(diagonal))))
     found = []
     for start in range(0, count, size):
@@ -259,25 +291,31 @@ def _capped(
         seen = (turns @ products[some].reshape(len(some), widest, -1)).reshape(len(some), widest, count, widest)
         seen = np.ascontiguousarray(np.swapaxes(seen, 1, 2))
         flat = (seen @ np.swapaxes(seen, -1, -2)).reshape(len(some), count, -1)
-        pull = np.sqrt(weights) * (np.arange(count) != some[:, None])
+        pull = scales * (np.arange(count) != some[:, None])
         mixture = geometric_median(flat @ np.swapaxes(flat, -1, -2), pull, 8)
         typical = (mixture[:, None] @ flat).reshape(len(some), widest, widest)
-        padded = np.zeros((len(some), widest, len(diagonal)))
+        # In the basis `turns @ sketch`, whose directions are orthonormal, or zero.
+        alone = np.zeros((len(some), widest, widest))
         for row, place in enumerate(some):
-            padded[row, : len(sketches[place])] = sketches[place]
-        directions = turns @ padded  # orthonormal, or zero
-        others = typical + (directions * diagonal) @ np.swapaxes(directions, -1, -2)
+            rank = len(sketches[place])
+            alone[row, :rank, :rank] = (sketches[place] * diagonal) @ sketches[place].T
+        others = typical + turns @ alone @ np.swapaxes(turns, -1, -2)
         others = others + np.where(values > 0, 0.0, 1.0)[:, None] * np.eye(widest)
         roots = np.sqrt(values)
         claimed = roots[:, :, None] * roots[:, None] * np.eye(widest)
         turn = _cut(claimed, others, cap)
         if own is not None:
-            shown = directions @ own.T
+            shown = np.zeros((len(some), widest, len(own)))
+            for row, place in enumerate(some):
+                shown[row, : len(sketches[place])] = sketches[place] @ own.T
+            shown = turns @ shown
             mean = (shown @ np.swapaxes(shown, -1, -2) + LEAN * np.eye(widest)) / (len(own) + LEAN)
             turn = _cut(turn @ claimed @ np.swapaxes(turn, -1, -2), mean, trust) @ turn
-        cut = (turn * roots[:, None]) @ directions
-        found += [part[value > 0] for part, value in zip(cut, values, strict=True)]
-    return found
+        mixing = scales[some, None, None] * (turn * roots[:, None]) @ turns
+        for row, place in enumerate(some):
+            mine = mixing[row] if values[row].all() else mixing[row][values[row] > 0]
+            found.append(mine[:, : len(sketches[place])] @ sketches[place])
+    return np.concatenate(found)
 
 
 def _cut(claimed: Floats, reference: Floats, cap: float) -> Floats:
