@@ -68,6 +68,21 @@ def largest(xp: Any, values: Array) -> float:
     return float(np.maximum.reduce(values, axis=None) if xp is np else xp.max(values))
 
 
+def at_least(xp: Any, values: Array, least: float) -> Array:
+    """Return the values, and `least` in place of those below it."""
+    return np.maximum(values, least) if xp is np else xp.where(values > least, values, xp.full_like(values, least))
+
+
+def row_sums(xp: Any, values: Array) -> Array:
+    """Return the sums over the last axis, which stays with length 1."""
+    return np.add.reduce(values, axis=-1, keepdims=True) if xp is np else xp.sum(values, axis=-1, keepdims=True)
+
+
+def diagonals(xp: Any, matrices: Array) -> Array:
+    """Return the diagonals [..., n] of matrices [..., n, n]."""
+    return matrices.diagonal(axis1=-2, axis2=-1) if xp is np else xp.linalg.diagonal(matrices)
+
+
 def squared_norms(xp: Any, vectors: Array) -> Array:
     """Return the squared Euclidean norm over the last axis.
 

@@ -132,6 +132,8 @@ def _probe_in_threads(models: Array) -> bool:
 
 def gram_about(xp: Any, models: Array, point: Array) -> Array:
     """Inner products [B, k, k] of `models` [B, k, F] about `point` [B, F]: near models keep their digits."""
+    if xp is np and models.shape[0] == 1:
+        return _numpy_gram(models[0], point[0])[None]
     if xp is np and models.shape[0]:
         return np.stack([_numpy_gram(*pair) for pair in zip(models, point, strict=True)])
     # In other libraries one large product is best; memory is bounded by the caller's blocks.
@@ -141,6 +143,9 @@ def gram_about(xp: Any, models: Array, point: Array) -> Array:
 
 def _numpy_gram(models: Array, point: Array) -> Array:
     count, width = models.shape
+    if width <= COLUMNS:
+        difference = models - point
+        return difference @ difference.T
     total = np.zeros((count, count), dtype=models.dtype)
     product = np.empty_like(total)
     room = np.empty((count, min(width, COLUMNS)), dtype=models.dtype)

@@ -13,6 +13,7 @@ from bristle.rules.call import Call, Context, Draw, Part, State, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
+from bristle.rules.short_call import NOTHING, short_call
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,10 @@ class Rule(ABC):
         ValueError
             For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
         """
+        if mask is None and evaluation is None and claims is None and context is None:
+            decision = self._short_answer(own, received)
+            if decision is not None:
+                return decision
         call = Call.check(
             own,
             received,
@@ -140,6 +145,21 @@ class Rule(ABC):
         them from iteration to iteration, and stores and checkpoints keep them.
         """
         return None
+
+    def _short_answer(self, own: Array, received: Array | Pool) -> Decision | None:
+        """Answer a call that has nothing to sort out; None where there may be something."""
+        if self.stochastic or type(self).initial_state is not Rule.initial_state:
+            return None
+        short = short_call(own, received, self.measures)
+        if short is None:
+            return None
+        verdict = self._verdict(short.inbox, NOTHING)
+        models, head = short.inbox.received, tuple(own.shape)
+        return Decision(
+            head=short.restore(verdict.head, head),
+            weights=lambda: short.restore(verdict.weights()[:, 1:, :], (models, head[0])),
+            reasons=short.restore(verdict.reasons, (models,)),
+        )
 
     def _answer(self, call: Call) -> Decision:
         initial = None

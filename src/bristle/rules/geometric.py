@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bristle._core import Array, argsort, take_rows
+from bristle._core.arrays import at_least, diagonals, row_sums
 from bristle._core.validation import check_count, check_positive
 from bristle.rules.base import Rule, Verdict, combination, kept_or, same_reason
 from bristle.rules.call import Task
@@ -47,11 +50,10 @@ class GeometricMedian(Rule):
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Iterate towards the geometric median."""
         xp, gram = inbox.xp, inbox.gram
-        weights = _central_half(xp, inbox)
+        weights, norms = _central_half(xp, inbox), diagonals(xp, gram)
         for _ in range(self.iterations):
-            distance = _distances_from(xp, gram, weights)
-            inverse = 1 / xp.where(distance > self.nu, distance, xp.full_like(distance, self.nu))
-            weights = inverse / xp.sum(inverse, axis=-1, keepdims=True)
+            inverse = 1 / at_least(xp, _distances_from(xp, gram, norms, weights), self.nu)
+            weights = inverse / row_sums(xp, inverse)
         return combination(inbox, weights, same_reason(inbox, Reason.KEPT))
 
 
@@ -83,12 +85,12 @@ class CenteredClipping(Rule):
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Iterate towards the clipped mean."""
         xp, gram, count = inbox.xp, inbox.gram, inbox.received + 1
-        weights = _at_own(xp, inbox)
+        weights, norms = _at_own(xp, inbox), diagonals(xp, gram)
         scale = xp.ones_like(weights)
         for _ in range(self.iterations):
-            distance = _distances_from(xp, gram, weights)
+            distance = _distances_from(xp, gram, norms, weights)
             scale = _shrink(xp, distance, self.tau) / count
-            weights = weights * (1 - xp.sum(scale, axis=-1, keepdims=True)) + scale
+            weights = weights * (1 - row_sums(xp, scale)) + scale
         whole = scale[:, 1:] * count >= 1
         return combination(inbox, weights, kept_or(xp, whole, Reason.CLIPPED))
 
@@ -140,12 +142,13 @@ def _at_own(xp: Any, inbox: Inbox) -> Array:
     return xp.broadcast_to(xp.astype(first, own.dtype)[None, :], (own.shape[0], inbox.received + 1))
 
 
-def _distances_from(xp: Any, gram: Array, weights: Array) -> Array:
-    """Distance [B, n] of each head from the point Σ_j weights_j x_j: ‖x_i - z‖² = G_ii - 2 (G w)_i + w·G w."""
+def _distances_from(xp: Any, gram: Array, norms: Array, weights: Array) -> Array:
+    """Distance [B, n] of each head from the point Σ_j weights_j x_j: ‖x_i - z‖² = G_ii - 2 (G w)_i + w·G w.
+
+    `norms` is the diagonal of G.
+    """
     toward = (gram @ weights[:, :, None])[:, :, 0]
-    norm = xp.sum(weights * toward, axis=-1, keepdims=True)
-    squared = xp.linalg.diagonal(gram) - 2 * toward + norm
-    return xp.sqrt(xp.where(squared > 0, squared, xp.zeros_like(squared)))
+    return xp.sqrt(at_least(xp, norms - 2 * toward + row_sums(xp, weights * toward), 0))
 
 
 def _shrink(xp: Any, distance: Array, tau: float | None) -> Array:
@@ -157,4 +160,6 @@ def _shrink(xp: Any, distance: Array, tau: float | None) -> Array:
     else:
         radius = xp.full_like(distance[:, :1], tau)
     outside = distance > radius
+    if xp is np:
+        return np.divide(radius, distance, out=np.ones_like(distance), where=outside)
     return xp.where(outside, radius / xp.where(outside, distance, xp.ones_like(distance)), xp.ones_like(distance))

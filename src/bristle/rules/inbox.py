@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from bristle._core import Array, namespace, take_rows
+from bristle._core.arrays import diagonals
 from bristle._core.linear_algebra import distances_from, gram_about, mixtures_of
 from bristle.learning.metrics import predict
 
@@ -112,6 +115,8 @@ class Inbox(ABC):
         """Squared Euclidean distances [B, n, n] between all heads; never negative, zero on the diagonal."""
         xp, gram = self.xp, self.gram
         size = gram.shape[-1]
+        if xp is np:
+            return _numpy_squared_distances(gram)
         diagonal = xp.linalg.diagonal(gram)
         # Symmetric to the last bit, so that two heads agree on how far apart they are.
         squared = diagonal[:, :, None] + diagonal[:, None, :] - (gram + xp.matrix_transpose(gram))
@@ -157,6 +162,10 @@ class ArrayInbox(Inbox):
         inner = self.known_products
         if inner is None:
             inner = gram_about(xp, self.models, self.own)
+        if xp is np:
+            products = np.zeros((batch, received + 1, received + 1), dtype=inner.dtype)
+            products[:, 1:, 1:] = inner
+            return products
         row = xp.zeros((batch, 1, received), dtype=inner.dtype, device=inner.device)
         column = xp.zeros((batch, received + 1, 1), dtype=inner.dtype, device=inner.device)
         return xp.concat([column, xp.concat([row, inner], axis=1)], axis=2)
@@ -192,6 +201,10 @@ class ArrayInbox(Inbox):
     def pick(self, position: Array) -> Array:
         """Return one head for each receiver."""
         xp = self.xp
+        if xp is np:
+            heads, others = self.own.copy(), np.flatnonzero(position)
+            heads[others] = self.models[others, position[others] - 1]
+            return heads
         among = xp.where(position > 0, position - 1, xp.zeros_like(position))
         chosen = take_rows(xp, self.models, among[:, None])[:, 0, :]
         return xp.where(position[:, None] > 0, chosen, self.own)
@@ -283,3 +296,14 @@ class MixedInbox(Inbox):
         rows = take_rows(self.xp, self.matrix[:, 1:, :], index)
         matrix = self.xp.concat([self.matrix[:, :1, :], rows], axis=1)
         return MixedInbox(self.own, self.classes, self.base, matrix)
+
+
+def _numpy_squared_distances(gram: Array) -> Array:
+    """Return what other libraries do, by fewer calls: where heads are few, these take most of the time."""
+    diagonal = diagonals(np, gram)
+    squared = diagonal[:, :, None] + diagonal[:, None, :]
+    squared -= gram + gram.swapaxes(1, 2)
+    squared[~(squared > 0)] = 0
+    each = np.arange(gram.shape[-1])
+    squared[:, each, each] = 0
+    return squared

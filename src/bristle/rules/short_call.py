@@ -1,0 +1,74 @@
+"""The short way from a call's arguments to the mathematics, for one receiver with few and ordinary models.
+
+What the checks and the bookkeeping of `Call` cost does not depend on how large heads are; ten heads of 8,000 numbers
+are averaged in less time. So a call that has nothing to sort out, no mask, no batch, no memory, skips them. The
+mathematics is the same code, and the results are the same to the bit. Whatever is unusual, mistakes included, is left
+to `Call`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bristle._core import Array
+from bristle._core.linear_algebra import Pull
+from bristle.rules.call import Task
+from bristle.rules.checks import PROBED, Measure, fits, measure_models
+from bristle.rules.inbox import ArrayInbox
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+NOTHING = Task(evaluation=None, claims=None, previous=None, senders=None, draws=None, iteration=1, total=1)
+
+
+class ShortCall(NamedTuple):
+    """One receiver and its models, all fit for use; `torch` is the library of the call if that is torch."""
+
+    inbox: ArrayInbox
+    torch: Any
+
+    def restore(self, values: Array, shape: tuple[int, ...]) -> Array:
+        """Return an answer about the receiver [1, ...] in the shape and the library of the call."""
+        values = values.reshape(shape)
+        if self.torch is None:
+            return values
+        return self.torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def short_call(own: Array, received: Array, measure: Measure, pull: Pull | None = None) -> ShortCall | None:
+    """Return the call of NumPy arrays, or of torch tensors in the processor's memory, if nothing is unusual."""
+    torch = None
+    if type(own) is not np.ndarray:
+        torch = sys.modules.get("torch")
+        if torch is None or type(own) is not torch.Tensor or type(received) is not torch.Tensor:
+            return None
+        if not (_is_plain(own, torch) and _is_plain(received, torch)):
+            return None
+        own, received = own.numpy(), received.numpy()
+    elif type(received) is not np.ndarray:
+        return None
+    if own.ndim != 2 or received.ndim != 3 or received.shape[1:] != own.shape or not 0 < received.size < PROBED:
+        return None
+    if own.dtype not in FLOATS or received.dtype != own.dtype:
+        return None
+    flat, models = own.reshape(1, -1), received.reshape(1, len(received), -1)
+    if not fits(flat):
+        return None
+    measured = measure_models(np, models, flat, measure, pull=pull)
+    if measured.fit is not None:
+        return None
+    inbox = ArrayInbox(flat, len(own), models, measured.distances, measured.products, measured.mean, measured.clipped)
+    return ShortCall(inbox, torch)
+
+
+def _is_plain(tensor: Any, torch: Any) -> bool:
+    """Return whether NumPy can look at the tensor's own memory, and no gradient is asked for."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.requires_grad
+        and tensor.dtype in (torch.float32, torch.float64)
+        and not tensor.is_neg()
+    )
