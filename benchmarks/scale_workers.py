@@ -3,14 +3,16 @@
     python benchmarks/scale_workers.py --out docs/scale/rows.jsonl                                # one worker
     torchrun --nproc-per-node 2 benchmarks/scale_workers.py --out docs/scale/rows.jsonl           # two of them
 
-Every worker holds a part of the peers, and copies of the heads that these hear from others. `--device cuda` lets all
-workers of a machine share its first device unless there are more; heads go between them through the processor's memory.
+Every worker holds a part of the peers, and copies of the heads that these hear from others. `--device cuda` gives each
+worker of a machine a device of its own, and heads go from device to device by NCCL; where there are fewer devices they
+are shared, and heads go through the processor's memory by gloo.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,7 @@ def main() -> None:
     workers = Workers.join()
     device = options.device
     if device == "cuda" and torch.cuda.device_count() > 1:
-        device = f"cuda:{workers.rank % torch.cuda.device_count()}"
+        device = f"cuda:{int(os.environ.get('LOCAL_RANK', workers.rank)) % torch.cuda.device_count()}"
     data = on_device(mnist(), device)
     precision = NARROW if options.narrow else Precision()
     scenario = world_of(options.nodes, iterations=options.iterations, precision=precision)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bristle.simulation.large.workers import Territory, Workers
+from bristle.simulation.large.workers import Territory, Workers, backend_of
 
 PROGRAM = """
 import sys
@@ -62,6 +62,11 @@ def test_two_workers_are_one_world_to_the_bit(tmp_path: Path) -> None:
     for part in both:
         np.testing.assert_array_equal(part["accuracy"], alone["accuracy"])
         np.testing.assert_allclose(part["weights"], alone["weights"], atol=1e-9)
+
+
+def test_devices_talk_directly_only_where_every_worker_has_its_own() -> None:
+    assert backend_of(2, here=2) == backend_of(8, here=2) == "cpu:gloo,cuda:nccl"
+    assert backend_of(0, here=2) == backend_of(1, here=2) == "gloo"
 
 
 def test_every_node_has_one_holder_and_all_that_is_heard_is_there() -> None:

@@ -357,7 +357,7 @@ class Evidence(Rule):
             means, stated = turn @ means, stated.mixed(turn)
             claims = replace(claims, products=stated.products())
         kept = np.ones(len(label), dtype=bool)
-        located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
+        located, vectors, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
         # Few own samples measure a variance badly, so that honest errors in its units are now and then large.
         lenience = 1 + LENIENT / max(freedom, 1)
         limit = self.refuse * lenience
@@ -366,7 +366,7 @@ class Evidence(Rule):
         refused = worst > limit
         if refused.any():
             kept = ~refused[owner]
-            located, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
+            located, vectors, variance = self._locate(claims, weights, kept, stated, rest, freedom, spread)
         dissent, total, apart = disputes(
             claims.only(kept), _only(located, kept), weights[kept], variance, spread, dissent=DISSENT * lenience
         )
@@ -375,7 +375,7 @@ class Evidence(Rule):
         foreign = np.setdiff1d(known, held)
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
         others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap, trust=trust)) if len(pooled) > 1 else None
-        answer = self._answer_of(located, means, stated, scatter, x, y, own, known, disputed, variance, others)
+        answer = self._answer_of(located, means, vectors, scatter, x, y, own, known, disputed, variance, others)
         found = _Findings(errors, apart, kept, refused, disputed)
         return self._words(answer, claims, located, weights, reasons, places, found)
 
@@ -388,8 +388,11 @@ class Evidence(Rule):
         rest: Vectors,
         freedom: int,
         spread: float,
-    ) -> tuple[Located, Floats]:
-        """Return the locations from some of the claims, and the variance of a sample along every discriminant."""
+    ) -> tuple[Located, Vectors, Floats]:
+        """Return the locations from some of the claims, twice, and the variance of a sample along every discriminant.
+
+        Locations [C] as vectors are ready for products with respect to S^-1.
+        """
         some = claims.only(kept)
         found = robust_means(some, weights[kept], spread)
         mixture, shares = (np.zeros((claims.classes, len(claims.label))) for _ in range(2))
@@ -398,7 +401,8 @@ class Evidence(Rule):
         located = Located(mixture, shares, projected, projected @ mixture.T)
         known = some.known
         variance = np.zeros((claims.classes, claims.classes))
-        along = rest.products(stated.mixed(mixture[known]))
+        vectors = stated.mixed(mixture)
+        along = rest.products(vectors[known])
         inner = along.T @ along / max(freedom, 1)
         squares = np.diag(inner)
         variance[np.ix_(known, known)] = np.maximum(squares[:, None] + squares[None] - 2 * inner, 0)
@@ -406,13 +410,13 @@ class Evidence(Rule):
         squares = np.diag(located.products)
         expected = 2 * (squares[:, None] + squares[None] - 2 * located.products)
         variance = (freedom * variance + LEAN * np.maximum(expected, 0)) / (freedom + LEAN)
-        return located, variance
+        return located, vectors, variance
 
     def _answer_of(
         self,
         located: Located,
         means: Floats,
-        stated: Vectors,
+        places: Vectors,
         scatter: Scatter,
         x: Floats,
         y: Integers,
@@ -423,7 +427,7 @@ class Evidence(Rule):
         others: Callable[[], Scatter] | None,
     ) -> Answer:
         locations = located.mixture @ means
-        head = scatter.solved(stated.mixed(located.mixture))
+        head = scatter.solved(places)
         bias = start = -0.5 * (head * locations).sum(axis=1)
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         answered = np.setdiff1d(known, disputed) if self.cautious and len(held) else known

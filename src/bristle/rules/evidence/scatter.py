@@ -205,7 +205,8 @@ def pool_scatter(
     used = np.flatnonzero(counts > 0)
     diagonals = np.stack([np.asarray(one.diagonal) for one in statements])
     totals = diagonals + np.stack([_column_squares(np.asarray(one.factors)) for one in statements])
-    level = np.median(totals[used], axis=0)
+    ordered = np.sort(totals[used], axis=0)  # of few rows: sooner than a partition of each column
+    level = (ordered[(len(used) - 1) // 2] + ordered[len(used) // 2]) / 2
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
     level = np.maximum(level, 0.01 * level.mean() + 1e-12)
     scale = np.sqrt(level)

@@ -123,9 +123,11 @@ def unfit(statement: Statement, classes: int, features: int) -> Reason | None:
         return Reason.WRONG_SHAPE
     if factors.ndim != 2 or factors.shape[1] != features or factors.shape[0] > features:
         return Reason.WRONG_SHAPE
-    if not all(np.isfinite(part).all() for part in (rows, counts, factors, diagonal)):
+    # The largest of values of which one is not a number is none either.
+    largest = [np.abs(part).max(initial=0) for part in (rows, counts, factors, diagonal)]
+    if not np.isfinite(largest).all():
         return Reason.NOT_FINITE
-    if any(np.abs(part).max(initial=0) >= LARGEST for part in (rows, counts, factors, diagonal)):
+    if max(largest) >= LARGEST:
         return Reason.TOO_LARGE
     if (counts < 0).any() or (counts % 1).any() or not counts.any() or (diagonal < 0).any():
         return Reason.IMPOSSIBLE

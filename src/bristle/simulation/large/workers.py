@@ -20,22 +20,36 @@ from bristle.simulation.topology import Integers
 
 @dataclass(frozen=True)
 class Workers:
-    """One of `size` workers, the one of number `rank`. The only one by default."""
+    """One of `size` workers, the one of number `rank`. The only one by default.
+
+    Parameters
+    ----------
+    rank, size : int
+    direct : bool
+        Whether their devices send to each other directly (NCCL); otherwise it goes through the processor's memory.
+    """
 
     rank: int = 0
     size: int = 1
+    direct: bool = False
 
     @classmethod
     def join(cls) -> Workers:
-        """Join the other workers, as the environment that torchrun sets says; alone where there is none."""
+        """Join the other workers, as the environment that torchrun sets says; alone where there is none.
+
+        They talk by NCCL where every worker of the machine has a CUDA device of its own, and by gloo elsewhere.
+        """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
+        import torch  # noqa: PLC0415
         from torch import distributed  # noqa: PLC0415
 
+        devices = torch.cuda.device_count() if distributed.is_nccl_available() else 0
+        backend = backend_of(devices, here=int(os.environ.get("LOCAL_WORLD_SIZE", size)))
         if not distributed.is_initialized():
-            distributed.init_process_group("gloo")
-        return cls(distributed.get_rank(), distributed.get_world_size())
+            distributed.init_process_group(backend)
+        return cls(distributed.get_rank(), distributed.get_world_size(), direct="nccl" in backend)
 
     def share_of(self, count: int, rank: int | None = None) -> range:
         """Return which of `count` things belong to a worker (this one by default)."""
@@ -48,7 +62,7 @@ class Workers:
             return values
         from torch import distributed  # noqa: PLC0415
 
-        total = values.cpu()
+        total = values.clone() if self.direct else values.cpu()
         distributed.all_reduce(total)
         return total.to(values.device)
 
@@ -58,6 +72,14 @@ class Workers:
             from torch import distributed  # noqa: PLC0415
 
             distributed.destroy_process_group()
+
+
+def backend_of(devices: int, *, here: int) -> str:
+    """Return how torch.distributed connects `here` workers of one machine with so many CUDA devices.
+
+    NCCL refuses two workers on one device. It takes tensors of devices alone, so that gloo stays for all others.
+    """
+    return "cpu:gloo,cuda:nccl" if devices >= here else "gloo"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +149,12 @@ class Territory:
         sent = [place[self._needed_by(rank)[self.workers.rank]] for rank in range(self.workers.size)]
         outgoing, incoming = [len(some) for some in sent], [len(some) for some in self.needed]
         chosen, first = torch.as_tensor(np.concatenate(sent), device=device), len(local)
+        way = device if self.workers.direct else "cpu"
 
         def exchange(pool: Array) -> None:
-            # As bytes, through the processor's memory: gloo does not know every type of number.
-            gives = pool[chosen].view(torch.uint8).cpu()
-            takes = torch.empty((sum(incoming), *gives.shape[1:]), dtype=torch.uint8)
+            # As bytes: gloo does not know every type of number.
+            gives = pool[chosen].view(torch.uint8).to(way)
+            takes = torch.empty((sum(incoming), *gives.shape[1:]), dtype=torch.uint8, device=way)
             distributed.all_to_all_single(takes, gives, incoming, outgoing)
             pool[first:].view(torch.uint8).copy_(takes)
 
