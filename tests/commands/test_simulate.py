@@ -217,3 +217,34 @@ def test_digits_are_learned_among_attackers(tmp_path: Path) -> None:
     assert row["accuracy_mean"] > 0.92
     assert row["weight_malicious"] < 0.02
     assert np.isfinite(row["bytes_sent"])
+
+
+def test_seeds_and_baselines_on_the_command_line(folder: Path) -> None:
+    done = command("world.toml", "--seeds", "2", "--baselines", "--set", "world.iterations=10", "--json", "rows.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "95 % interval" in done.stdout
+    assert "seeds 0, 1" in done.stdout
+    assert "\nlocal: accuracy " in done.stdout
+    assert "\noracle: accuracy " in done.stdout
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    assert [(row["rule"], row.get("seed")) for row in rows] == [
+        *((rule, seed) for seed in (0, 1) for rule in ("local", "oracle", "bristle")),
+        *((rule, None) for rule in ("local", "oracle", "bristle")),
+    ]
+    assert all(row["accuracy_low"] <= row["accuracy_mean"] <= row["accuracy_high"] for row in rows[6:])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0"], "--seeds must be 1 or more, not 0"),
+        (["--seeds", "2", "--checkpoint", "run.npz"], "--checkpoint is for one run: leave it out, or run seeds one by"),
+        (["--seeds", "2", "--decisions", "--json", "rows.jsonl"], "--decisions is for one run"),
+    ],
+)
+def test_several_seeds_are_refused_in_one_line(words: list[str], message: str, folder: Path) -> None:
+    done = command("world.toml", *words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"bristle: {message}")
+    assert not (folder / "rows.jsonl").exists()
+    assert not (folder / "run.npz").exists()

@@ -19,14 +19,34 @@ def rows(rule: str, values: list[float], **given: Any) -> list[Row]:
 
 
 def test_mean_and_band_over_seeds() -> None:
-    report = report_of([*rows("krum", [0.1, 0.5], seed=3), *rows("krum", [0.3, 0.9], seed=1)])
+    made = [*rows("krum", [0.1, 0.50], seed=3), *rows("krum", [0.3, 0.52], seed=1), *rows("krum", [0.2, 0.6], seed=2)]
+    report = report_of([*made, {**made[-1], "seeds": [1, 2, 3], "accuracy_mean": 0.54}])
     (line,) = report.sections[0].panels[0].lines
     assert (line.label, list(line.x)) == ("krum", [10, 20])
-    assert line.y == pytest.approx([0.2, 0.7])
-    assert (line.low, line.high) == ([0.1, 0.5], [0.3, 0.9])
-    assert ("Seeds", "1, 3") in report.facts
-    assert "2 runs of 1 rule in 1 setting, with 2 seeds." in report.summary
-    assert "bands" in report.sections[0].text
+    assert line.y == pytest.approx([0.2, 0.54])
+    # Student's t with two degrees of freedom is 4.3027; the standard deviations are 0.1 and 0.05292.
+    assert line.low == pytest.approx([0, 0.54 - 4.3027 * 0.05292 / 3**0.5], abs=1e-4)
+    assert line.high == pytest.approx([0.2 + 4.3027 * 0.1 / 3**0.5, 0.54 + 4.3027 * 0.05292 / 3**0.5], abs=1e-4)
+    assert ("Seeds", "1, 2, 3") in report.facts
+    assert "3 runs of 1 rule in 1 setting, with 3 seeds." in report.summary
+    assert "bands their 95 % confidence intervals" in report.sections[0].text
+    details = report.sections[0].tables[0]
+    assert details.rows[0][details.columns.index("95 % interval")] == "0.409 to 0.671"
+
+
+def test_seeds_share_a_panel_where_a_partition_draws_what_peers_hold() -> None:
+    drawn = {"settings": {"partition.name": "dirichlet"}}
+    report = report_of(
+        [
+            *rows("krum", [0.1], seed=1, classes_per_peer=7.2, samples_per_class=3.31, **drawn),
+            *rows("krum", [0.1], seed=2, classes_per_peer=6.8, samples_per_class=3.33, **drawn),
+            *rows("median", [0.2], seed=1, classes_per_peer=7.2, samples_per_class=3.31, **drawn),
+            *rows("median", [0.2], seed=2, classes_per_peer=6.8, samples_per_class=3.33, **drawn),
+        ]
+    )
+    (panel,) = report.sections[0].panels
+    assert [line.label for line in panel.lines] == ["median", "krum"]
+    assert "7.0 classes a peer, 3.3 samples a class" in panel.title
 
 
 def test_one_seed_has_no_band() -> None:
@@ -77,11 +97,11 @@ def test_references_and_who_wins() -> None:
 def test_table_of_what_else_is_known() -> None:
     made = [*rows("krum", [0.1, 0.4]), *rows("krum", [0.3, 0.8], seed=1, accuracy_min=0.3, weight_malicious=None)]
     table = report_of(made).sections[0].tables[0]
-    assert table.columns[:5] == ("Rule", "Setting", "Iteration", "Accuracy", "Worst peer")
+    assert table.columns[:6] == ("Rule", "Setting", "Iteration", "Accuracy", "95 % interval", "Worst peer")
     (row,) = table.rows
     assert row[2] == 20
-    assert row[3:6] == pytest.approx((0.6, 0.2, 2.0))
-    assert row[6:] == ("-", 0.25)
+    assert (row[3], *row[5:7]) == pytest.approx((0.6, 0.2, 2.0))
+    assert (row[4], *row[7:]) == ("0.000 to 1.000", "-", 0.25)
 
 
 def test_seeds_that_stopped_early() -> None:

@@ -153,9 +153,10 @@ def test_checkpoints_that_are_none(data: FeatureData, tmp_path: Path) -> None:
 def test_a_picture(data: FeatureData, tmp_path: Path) -> None:
     rows = [run(replace(PLAIN, seed=seed), data).rows for seed in (0, 1)]
     figure = Results([*rows[0], *rows[1]]).plot(title="Mine")
-    axes = figure.axes[0]
-    assert [line.get_xdata().tolist() for line in axes.lines] == [[10, 20, 25]] * 2  # type: ignore[union-attr]
-    assert [line.get_ydata()[-1] for line in axes.lines] == [part[-1]["accuracy_mean"] for part in rows]  # type: ignore[index]
+    (line,) = figure.axes[0].lines
+    assert line.get_xdata().tolist() == [10, 20, 25]  # type: ignore[union-attr]
+    assert line.get_ydata()[-1] == np.mean([part[-1]["accuracy_mean"] for part in rows])  # type: ignore[index]
+    assert str(line.get_label()).endswith("2 seeds")
     figure.savefig(tmp_path / "picture.svg")
     assert (tmp_path / "picture.svg").stat().st_size > 1000
     assert figure._repr_png_().startswith(b"\x89PNG\r\n")  # type: ignore[attr-defined]  # as a notebook asks

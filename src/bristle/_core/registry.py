@@ -29,12 +29,21 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         Bristle's own names; no package can take one of them.
     group : str, optional
         Entry-point group in which installed packages announce theirs.
+    also_called : mapping
+        Other names of Bristle's own, such as the one in a publication, and what each stands for.
     """
 
     def __init__(
-        self, what: str, kind: type | tuple[type, ...], own: Mapping[str, Callable[..., T]], group: str | None = None
+        self,
+        what: str,
+        kind: type | tuple[type, ...],
+        own: Mapping[str, Callable[..., T]],
+        group: str | None = None,
+        *,
+        also_called: Mapping[str, str] | None = None,
     ) -> None:
         self.what, self.kind, self.own, self.group = what, kind, dict(own), group
+        self.also_called = dict(also_called or {})
 
     def __getitem__(self, name: str) -> Callable[..., T]:
         return self.own[name]
@@ -49,11 +58,15 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         """Return all names: Bristle's own in order of declaration, then those of installed packages, sorted."""
         return *self.own, *sorted(self.installed())
 
+    def usual(self, name: str) -> str:
+        """Return the name in the list of names; the same one unless it is another name of one of Bristle's own."""
+        return self.also_called.get(name, name)
+
     def installed(self) -> dict[str, EntryPoint]:
         """Return what installed packages announce, by name; of two with the same name the first one found."""
         found: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group) if self.group else ():
-            if entry.name not in self.own:
+            if entry.name not in self.own and entry.name not in self.also_called:
                 found.setdefault(entry.name, entry)
         return found
 
@@ -66,7 +79,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
 
         `keys` are further words that a misspelt option may have meant, such as the other keys of a TOML table.
         """
-        options = dict(options or {})
+        options, name = dict(options or {}), self.usual(name)
         if name in self.own:
             self._check_options(name, options, keys)
             try:
@@ -82,6 +95,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
 
     def find(self, name: str) -> Any:
         """Return the class, function or value that a name stands for; modules in the working folder are found too."""
+        name = self.usual(name)
         if name in self.own:
             return self.own[name]
         path = self._import_path(name)
@@ -120,7 +134,8 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             return name
         installed = self.installed()
         if name not in installed:
-            raise ValueError(f"there is no {self.what} {name!r}; {did_you_mean(name, [*self.own, *installed])}")
+            known = [*self.own, *self.also_called, *installed]
+            raise ValueError(f"there is no {self.what} {name!r}; {did_you_mean(name, known)}")
         return installed[name].value
 
     def _check_options(self, name: str, options: Mapping[str, Any], keys: Iterable[str]) -> None:

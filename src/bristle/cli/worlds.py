@@ -18,6 +18,15 @@ def simulate(
         list[str] | None,
         typer.Option("--set", help="key=value that replaces the file's, e.g. rule.name=krum; give it several times."),
     ] = None,
+    seeds: Annotated[
+        int, typer.Option(help="Run so many seeds, from the file's on; rows have means and confidence intervals too.")
+    ] = 1,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines", help="Run peers that learn alone too, and one head trained on everybody's samples."
+        ),
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write the measurements as JSON Lines, as they come.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Where to keep a checkpoint of the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, to the same results.")] = False,
@@ -44,7 +53,16 @@ def simulate(
     kept = [f"the rows so far are in {json}"] if json else []
     kept += [f"--resume goes on from {checkpoint}"] if checkpoint else []
     with interruptible(" and ".join(kept) or "with --json FILE and --checkpoint FILE what was done would be kept"):
-        show(experiment, json=json, checkpoint=checkpoint, resume=resume, decisions=decisions, page=page)
+        show(
+            experiment,
+            seeds=seeds,
+            baselines=baselines,
+            json=json,
+            checkpoint=checkpoint,
+            resume=resume,
+            decisions=decisions,
+            page=page,
+        )
 
 
 def tune(

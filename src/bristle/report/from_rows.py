@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from bristle import rules
+from bristle._core.statistics import mean_interval
 from bristle.report.content import Finding, Line, LineKind, Panel, Report, Section, Source, Table
 from bristle.report.style import REFERENCES, RULES
 from bristle.report.users import check_users, user_tables
@@ -51,17 +52,38 @@ def grouped(rows: Iterable[Row], *, purpose: str) -> dict[tuple[str, RunSetting,
     ValueError
         When there is no row, which its message says by its `purpose`, or a row lacks a column.
     """
-    checked = list(rows)
+    checked = [row for row in rows if "seeds" not in row]  # Means over seeds are made anew, of all files together.
     for row in checked:
         check_row(row)
     if not checked:
         raise ValueError(f"there are no rows to {purpose}; `bristle simulate FILE.toml --json rows.jsonl` writes some")
     runs: dict[tuple[str, RunSetting, str, int], list[Row]] = {}
-    for row in told_apart(checked, alike=SETTING):
+    for row in told_apart(_with_mean_holdings(checked), alike=SETTING):
         setting = RunSetting(_values_of(row, columns=SETTING))
         key = (str(row.get("figure") or "results"), setting, row["rule"], int(row.get("seed") or 0))
         runs.setdefault(key, []).append(row)
     return runs
+
+
+def _with_mean_holdings(rows: list[Row]) -> list[Row]:
+    """Return rows with the mean, over seeds, of what peers hold where a partition draws that: seeds share a panel."""
+    alike: dict[tuple[Any, ...], dict[Any, Row]] = {}
+
+    def key(row: Row) -> tuple[Any, ...]:
+        settings = {name: text for name, text in _settings(row).items() if not name.startswith("rule.")}
+        return (*_values_of(row, columns=("figure", "attack", "peers", "attackers")), tuple(sorted(settings.items())))
+
+    for row in rows:
+        alike.setdefault(key(row), {})[row.get("seed")] = row
+    made: list[Row] = []
+    for row in rows:
+        means = {}
+        for column in HOLDINGS:
+            found = {each.get(column) for each in alike[key(row)].values()}
+            if "partition.name" in _settings(row) and len(found) > 1 and None not in found:
+                means[column] = round(fmean(each[column] for each in alike[key(row)].values()), 1)
+        made.append({**row, **means})
+    return made
 
 
 def rule_in(label: str) -> str:
@@ -104,6 +126,9 @@ SETTING = {
 }
 
 
+HOLDINGS = ("classes_per_peer", "samples_per_class")
+
+
 @dataclass(frozen=True)
 class RunSetting:
     """What a panel was measured in, in the order of SETTING; None where the rows do not say."""
@@ -129,9 +154,9 @@ class RunSetting:
 def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Sequence[tuple[str, str]] = ()) -> Report:
     """Return a report of rows, as `simulate` and `reproduce` write them.
 
-    A row holds at least `rule`, `iteration` and `accuracy_mean`. Lines are means over seeds, with a band from the
-    lowest seed to the highest where there are several. Runs of one rule with other `settings` get a line each, whose
-    label says what differs.
+    A row holds at least `rule`, `iteration` and `accuracy_mean`. Lines are means over seeds, with a band of the
+    95 % confidence interval (Student's t) where there are several. Runs of one rule with other `settings` get a line
+    each, whose label says what differs.
 
     Raises
     ------
@@ -191,7 +216,7 @@ def _section(name: str, figure: str, settings: dict[RunSetting, dict[str, Runs]]
     several = any(len(run) > 1 for runs in settings.values() for run in runs.values())
     text = f"Everywhere here: {common}. " if varying and common else ""
     text += "Accuracy is the mean of the benign peers, over the test samples."
-    text += " Lines are means over seeds, bands go from the lowest seed to the highest." if several else ""
+    text += " Lines are means over seeds, bands their 95 % confidence intervals (Student's t)." if several else ""
     if any(len(set(map(frozenset, run.values()))) > 1 for runs in settings.values() for run in runs.values()):
         text += " Not every seed went equally far: only iterations that all seeds of a rule reached are shown."
     return Section(
@@ -224,14 +249,14 @@ def _panel(title: str, runs: dict[str, Runs]) -> Panel:
     for rule, run in sorted(runs.items(), key=_order):
         iterations = _shared_iterations(run)
         values = [[run[seed][at]["accuracy_mean"] for seed in run] for at in iterations]
-        several = len(run) > 1
+        bounds = [_bounds(each) for each in values] if len(run) > 1 else None
         lines.append(
             Line(
                 label=rule,
                 x=iterations,
                 y=[fmean(each) for each in values],
-                low=[min(each) for each in values] if several else None,
-                high=[max(each) for each in values] if several else None,
+                low=None if bounds is None else [low for low, _ in bounds],
+                high=None if bounds is None else [high for _, high in bounds],
                 kind=LineKind.REFERENCE if rule_in(rule) in REFERENCES else LineKind.RULE,
             )
         )
@@ -272,10 +297,22 @@ def _details(settings: dict[RunSetting, dict[str, Runs]], titles: dict[RunSettin
             for column in MEASURED:
                 known = [row[column] for row in last if row.get(column) is not None]
                 means.append(fmean(known) / (1e6 if column == "bytes_sent" else 1) if known else "-")
+            means.insert(1, _interval([row["accuracy_mean"] for row in last]))
             rows.append((rule, titles[setting], at, *means))
     caption = "Means over seeds. Weights are the share of a new head that came from others' models."
-    columns = ("Rule", "Setting", "Iteration", *(heads[column] for column in MEASURED))
+    accuracy, *others = (heads[column] for column in MEASURED)
+    columns = ("Rule", "Setting", "Iteration", accuracy, "95 % interval", *others)
     return (Table(title="The last row of every rule", columns=columns, rows=tuple(rows), caption=caption),)
+
+
+def _interval(values: list[float]) -> str:
+    return " to ".join(map(number, _bounds(values))) if len(values) > 1 else "-"
+
+
+def _bounds(accuracies: list[float]) -> tuple[float, float]:
+    """Return the confidence interval of a mean accuracy, cut to what an accuracy can be."""
+    low, high = mean_interval(accuracies)
+    return max(0.0, low), min(1.0, high)
 
 
 def _beaten(panel: Panel) -> list[Finding]:

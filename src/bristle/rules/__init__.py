@@ -105,7 +105,7 @@ _STEPS: dict[str, type[Step]] = {
 }
 
 # Packages announce steps in the same group: each is tried as what it is asked for.
-RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules")
+RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules", also_called={"bridge": "trimmed-mean"})
 STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.rules")
 
 

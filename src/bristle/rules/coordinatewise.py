@@ -71,7 +71,7 @@ class Median(CoordinateWise):
 class TrimmedMean(CoordinateWise):
     r"""x'_i = mean of the n - 2f values that remain when the f largest and f smallest are dropped.
 
-    Yin et al., ICML 2018; as a decentralised rule BRIDGE-T, Yang and Bajwa, arXiv 1908.08098.
+    Yin et al., ICML 2018; as a decentralised rule (`bridge` for short) BRIDGE-T, Yang and Bajwa, arXiv 1908.08098.
     Assumes at most f attackers and similar data; needs n > 2f. No data, no history. O(n log² n d).
     """
 

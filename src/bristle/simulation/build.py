@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from bristle import attacks, rules
 from bristle._core.registry import Registry, did_you_mean
@@ -10,7 +13,8 @@ from bristle.attacks import ATTACKS, Attack
 from bristle.backbones import Backbone, find_backbone
 from bristle.data import Dataset, partitions
 from bristle.data import load as load_dataset
-from bristle.data.partitions import Partitioner
+from bristle.data.partitions import PARTITIONS, Partitioner
+from bristle.data.partitions.base import ReusingPartitioner
 from bristle.learning import TrainingSettings
 from bristle.peer.step import Sharing
 from bristle.rules import Rule, chain
@@ -128,6 +132,26 @@ def make_dataset(section: DataSection, given: Dataset | None = None) -> Dataset:
 def make_backbone(section: DataSection, dataset: Dataset) -> Backbone:
     """Return the backbone: the bundled one, an ONNX file, an installed package's, your own, or none for features."""
     return find_backbone(section.backbone, like=dataset.x_train)
+
+
+def config_notes(config: SimulationConfig, dataset: Dataset) -> Iterator[str]:
+    """Yield a sentence for each default of the paper's world that does not hold for the partition."""
+    partition, given = config.partition, config.partition.model_fields_set
+    kind = PARTITIONS.own.get(partition.name)
+    if partition.name == "consecutive" or kind is None:
+        return
+    if "samples" not in given and isinstance(kind, type) and issubclass(kind, ReusingPartitioner):
+        yield (
+            f"the partition {partition.name!r} shares out all {len(dataset.y_train):,} training samples; the default "
+            "of 2 a class and peer is that of 'consecutive' alone: set partition.samples"
+        )
+    if partition.name == "natural" and dataset.user is not None and "peers" not in config.world.model_fields_set:
+        users = len(np.unique(dataset.user))
+        if users > config.world.peers:
+            yield (
+                f"the data have {users:,} users, of whom the default of {config.world.peers} peers are drawn: "
+                f"set world.peers, e.g. to {users}"
+            )
 
 
 def _frozen(value: Any) -> Any:

@@ -12,11 +12,12 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from bristle._core.registry import did_you_mean
 from bristle.learning import TrainingSettings
 from bristle.peer.step import Sharing
+from bristle.rules import RULES
 from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.scenario import EVALUATE_EVERY, Moments, Precision, Scenario, Shared
 
@@ -129,6 +130,11 @@ class RuleSection(Named):
 
     name: str = "bristle"
     before: list[str | Named] = Field(default_factory=list)
+
+    @field_validator("name")
+    @classmethod
+    def _usual(cls, name: str) -> str:
+        return RULES.usual(name)
 
 
 class AttackSection(Named):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bristle._core.validation import check_count
 from bristle.backbones import Backbone, Head, load_head
 from bristle.backbones.features import array_digest
 from bristle.data import Dataset
-from bristle.simulation.build import make_backbone, make_dataset, scenario_of
-from bristle.simulation.config import SimulationConfig, read, settings_of
+from bristle.learning.baselines import ITERATIONS
+from bristle.rules import Local
+from bristle.simulation.build import config_notes, make_backbone, make_dataset, scenario_of
+from bristle.simulation.config import RuleSection, SimulationConfig, read, settings_of
 from bristle.simulation.large.device import on_device, torch_device
 from bristle.simulation.large.memory import check_memory, check_ordinary_memory
-from bristle.simulation.population import FeatureData, prepare
-from bristle.simulation.results import Results
+from bristle.simulation.population import FeatureData, oracle_accuracy, populate, prepare
+from bristle.simulation.results import ABOUT, Results
 from bristle.simulation.run import NOBODY, Watch, run, why_ordinary
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.world import World
@@ -32,12 +35,16 @@ class Experiment:
     data: FeatureData
     told: Mapping[str, str] = field(default_factory=dict)
     """What was given in place of the configuration's, by key."""
+    notes: tuple[str, ...] = ()
+    """What its user should know before it runs."""
 
     def run(self, *, checkpoint: Path | None = None, resume: bool = False, watch: Watch = NOBODY) -> Results:
         """Run the world and return its rows, each with the configuration's settings."""
         settings, on_row = {**settings_of(self.config), **self.told}, watch.row
         if on_row is not None:
             watch = replace(watch, row=lambda row: on_row({**row, "settings": settings}))
+        for note in self.notes:
+            watch.note(note)
         results = run(
             self.scenario,
             self.data,
@@ -50,11 +57,50 @@ class Experiment:
         )
         return Results([{**row, "settings": settings} for row in results.rows])
 
+    def with_seeds(self, count: int) -> Iterator[Experiment]:
+        """Yield the same experiment with so many seeds, from the configuration's on."""
+        for seed in range(self.config.world.seed, self.config.world.seed + count):
+            world = self.config.world.model_copy(update={"seed": seed})
+            config = self.config.model_copy(update={"world": world})
+            yield replace(self, config=config, scenario=replace(self.scenario, seed=seed))
+
+    def run_baselines(self, watch: Watch = NOBODY) -> Results:
+        """Return the rows of what the rule is held against, with the same samples and seed: `local` and `oracle`.
+
+        Peers with the rule `local` listen to nobody. The oracle is one head that is trained on the samples of all
+        benign peers, in as many steps as there are iterations, and 300 at least.
+        """
+        config = self.config.model_copy(update={"rule": RuleSection(name="local")})
+        is_local = isinstance(self.scenario.rule, Local)  # Then the run itself is one of them.
+        quiet = Watch(row=None if is_local else watch.row, stop=watch.stop, note=lambda note: None)
+        alone = replace(self, config=config, scenario=replace(self.scenario, rule=Local())).run(watch=quiet)
+        accuracy = oracle_accuracy(
+            populate(self.scenario, self.data).held,
+            self.data,
+            steps=max(ITERATIONS, self.scenario.iterations),
+            settings=self.scenario.training,
+        )
+        oracle = [
+            {**{column: row[column] for column in ABOUT}, "rule": "oracle", "accuracy_mean": accuracy,
+             "accuracy_min": accuracy, "bytes_sent": 0, "settings": _but_the_rule(row["settings"])}
+            for row in alone.rows
+        ]  # fmt: skip
+        if watch.row is not None:
+            for row in oracle:
+                watch.row(row)
+        return Results(oracle if is_local else [*alone.rows, *oracle])
+
+
+def _but_the_rule(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if not key.startswith("rule.")}
+
 
 def simulate(
     config: ConfigSource,
     *,
     overrides: Iterable[str] = (),
+    seeds: int = 1,
+    baselines: bool = False,
     checkpoint: Path | None = None,
     resume: bool = False,
     data: Dataset | None = None,
@@ -71,8 +117,14 @@ def simulate(
         A TOML file, a mapping of the same form, or a `SimulationConfig`.
     overrides
         Settings that replace the configuration's: `["world.peers=20", "rule.name=krum"]`.
+    seeds
+        Run with so many seeds, from the configuration's `world.seed` on; `Results.over_seeds` has means and confidence
+        intervals.
+    baselines
+        Run, with the same samples, peers that learn alone (`local`) and one head that is trained on everybody's
+        samples (`oracle`) as well, before.
     checkpoint, resume
-        Where to keep a checkpoint, and whether to continue from it, to the same bits.
+        Where to keep a checkpoint of a run with one seed, and whether to continue from it, to the same bits.
     data, backbone, head
         Used in place of the configuration's `data.dataset`, `data.backbone` and `world.head`.
     watch : Watch
@@ -84,7 +136,46 @@ def simulate(
     experiment = prepare_experiment(
         config, overrides, data=data, backbone=backbone, head=head, progress=progress, **watches
     )
-    return experiment.run(checkpoint=checkpoint, resume=resume, watch=watch)
+    return Results(
+        [
+            row
+            for results in run_seeds(
+                experiment, seeds=seeds, baselines=baselines, checkpoint=checkpoint, resume=resume, watch=watch
+            )
+            for row in results.rows
+        ]
+    )
+
+
+def run_seeds(
+    experiment: Experiment,
+    *,
+    seeds: int = 1,
+    baselines: bool = False,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watch = NOBODY,
+) -> Iterator[Results]:
+    """Yield the results of each seed, those of baselines before. What holds for several seeds is noted once."""
+    check_count("seeds", seeds, least=1)
+    if checkpoint is not None and seeds > 1:
+        raise ValueError(
+            f"a checkpoint is of one run, and there are {seeds} seeds: leave out the checkpoint, or run seeds one by "
+            "one with world.seed, each with a checkpoint of its own"
+        )
+    noted: set[str] = set()
+    tell = watch.note
+
+    def note(sentence: str) -> None:
+        if sentence not in noted:
+            noted.add(sentence)
+            tell(sentence)
+
+    watch = replace(watch, note=note)
+    for one in experiment.with_seeds(seeds):
+        if baselines:
+            yield one.run_baselines(watch)
+        yield one.run(checkpoint=checkpoint, resume=resume, watch=watch)
 
 
 def prepare_experiment(
@@ -133,4 +224,5 @@ def prepare_experiment(
         labels_only = FeatureData.labels_only(dataset.y_train, dataset.classes, user=dataset.user)
         World(replace(scenario, user_shift=0.0, head=None), labels_only)
     features = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
-    return Experiment(checked, scenario, features if device is None else on_device(features, device), told)
+    notes = tuple(config_notes(checked, dataset))
+    return Experiment(checked, scenario, features if device is None else on_device(features, device), told, notes)

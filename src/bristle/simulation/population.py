@@ -13,9 +13,9 @@ from bristle._core.arrays import from_numpy
 from bristle._core.rng import Stream, draw
 from bristle.backbones import Backbone, extract
 from bristle.data import Dataset, partitions
-from bristle.learning import Evaluation, Samples, accuracy_on, train_oracle
+from bristle.learning import Evaluation, Samples, TrainingSettings, accuracy_on, train_oracle
 from bristle.learning.baselines import ITERATIONS as ORACLE_STEPS
-from bristle.learning.training import held_labels
+from bristle.learning.training import DEFAULTS, held_labels
 from bristle.rules import Rule
 from bristle.simulation.indexing import rows_of
 from bristle.simulation.scenario import Scenario
@@ -180,12 +180,14 @@ def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tup
     return padded.train, padded.held_out, free[theirs]
 
 
-def oracle_accuracy(held: Samples, data: FeatureData, *, steps: int = ORACLE_STEPS) -> float:
+def oracle_accuracy(
+    held: Samples, data: FeatureData, *, steps: int = ORACLE_STEPS, settings: TrainingSettings = DEFAULTS
+) -> float:
     """Return the test accuracy of one head that is trained on the samples of all peers together."""
     assert held.index is not None
     index = to_numpy(held.index)
     index = index[index >= 0]
-    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=steps)
+    head = train_oracle(data.train[index], data.train_labels[index], len(data.classes), steps=steps, settings=settings)
     return float(accuracy_on(head, data.test, data.test_labels))
 
 

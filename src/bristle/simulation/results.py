@@ -1,14 +1,17 @@
-"""Results of a run: tidy rows, and a plot of them."""
+"""Results of runs: tidy rows, their means over seeds, tables and a plot."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bristle._core.statistics import mean_interval
 from bristle.attacks import ATTACKS, Attack
 from bristle.rules import RULES, STEPS, Rule
 from bristle.rules.steps import Chain
@@ -20,49 +23,156 @@ from bristle.simulation.world import World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 Row = dict[str, Any]
+
+ABOUT = (
+    "figure", "rule", "attack", "peers", "attackers", "classes_per_peer", "samples_per_class", "seed", "iteration"
+)  # fmt: skip
+"""Columns that say what a row was measured in."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of a run, one for each evaluation; every row says what it was measured in."""
+    """The rows of one or more runs, one for each evaluation; every row says what it was measured in."""
 
     rows: list[Row] = field(default_factory=list)
 
     def last(self) -> Row:
-        """Return the last row."""
+        """Return the last row; of a run with several seeds, the last of `over_seeds`."""
         if not self.rows:
             raise ValueError("there is no row yet: a world is evaluated every 10 iterations unless said otherwise")
-        return self.rows[-1]
+        last = self.rows[-1]
+        alike = [row for row in self.over_seeds() if _run_of(row) == _run_of(last)]
+        return alike[-1] if alike else last
+
+    def over_seeds(self) -> list[Row]:
+        """Return a row for each iteration of each run that was made with several seeds.
+
+        It says `seeds` instead of `seed`. `accuracy_mean` is the mean over seeds, `accuracy_low` and `accuracy_high`
+        are the ends of its 95 % confidence interval by Student's t, and `accuracy_min` is the worst peer of any seed.
+        """
+        runs: dict[tuple[Any, ...], list[Row]] = {}
+        for row in self.rows:
+            runs.setdefault((*_run_of(row), row["iteration"]), []).append(row)
+        return [_mean_row(rows) for rows in runs.values() if len({row["seed"] for row in rows}) > 1]
+
+    def to_pandas(self) -> DataFrame:
+        """Return the rows as a table, with a column for each of their settings. Needs pandas."""
+        try:
+            import pandas as pd  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("a table needs pandas: pip install pandas") from error
+        plain = [{key: value for key, value in row.items() if key != "settings"} for row in self.rows]
+        return pd.DataFrame(
+            [{**row, **(whole.get("settings") or {})} for row, whole in zip(plain, self.rows, strict=True)]
+        )
 
     def plot(self, *, title: str | None = None) -> Figure:
-        """Draw accuracy over iterations, a line per rule, attack and seed, shaded down to the worst peer.
+        """Draw accuracy over iterations, a line per rule and attack.
 
-        Returns the figure, which a notebook shows: `results.plot().savefig("accuracy.svg")` keeps it. Needs matplotlib.
+        Lines of one seed are shaded down to the worst peer. Lines of several seeds are means, shaded over the 95 %
+        confidence interval. Returns the figure, which a notebook shows: `results.plot().savefig("accuracy.svg")` keeps
+        it. Needs matplotlib.
         """
         figure = _notebook_figure()
-        axes = figure.add_subplot(
-            xlabel="iteration", ylabel="accuracy", ylim=(0, 1), title=title or "Mean of the benign peers, and the worst"
-        )
-        lines: dict[str, list[Row]] = {}
-        for row in self.rows:
-            figure_name = f"{row['figure']}: " if row["figure"] else ""
-            lines.setdefault(f"{figure_name}{row['rule']}, attack: {row['attack']}, seed {row['seed']}", []).append(row)
-        for label, rows in lines.items():
-            iterations = [row["iteration"] for row in rows]
-            if len(set(iterations)) < len(iterations):
-                raise ValueError(
-                    f"two runs of {label!r} cannot be told apart; give each a name of its own, "
-                    "e.g. overrides=['world.figure=ring']"
-                )
-            mean, worst = ([row[name] for row in rows] for name in ("accuracy_mean", "accuracy_min"))
-            axes.plot(iterations, mean, label=label)
-            axes.fill_between(iterations, worst, mean, alpha=0.2)
+        lines = self._lines()
+        several = any(len(seeds) > 1 for seeds in lines.values())
+        what = "Mean of the benign peers, and " + ("its 95 % interval over seeds" if several else "the worst")
+        axes = figure.add_subplot(xlabel="iteration", ylabel="accuracy", ylim=(0, 1), title=title or what)
+        for label, seeds in lines.items():
+            iterations = sorted(set.intersection(*(set(rows) for rows in seeds.values())))
+            rows = [[seeds[seed][at] for seed in seeds] for at in iterations]
+            mean = [fmean(row["accuracy_mean"] for row in each) for each in rows]
+            if len(seeds) > 1:
+                words = f"{len(seeds)} seeds"
+                bounds = [mean_interval([row["accuracy_mean"] for row in each]) for each in rows]
+                low, high = [bound[0] for bound in bounds], [bound[1] for bound in bounds]
+            else:
+                words = f"seed {next(iter(seeds))}"
+                low, high = [row["accuracy_min"] for (row,) in rows], mean
+            axes.plot(iterations, mean, label=f"{label}, {words}")
+            axes.fill_between(iterations, low, high, alpha=0.2)
         if lines:
             axes.legend(loc="lower right")
         axes.grid(alpha=0.3)
         return figure
+
+    def _lines(self) -> dict[str, dict[int, dict[int, Row]]]:
+        """Return rows by label, seed and iteration."""
+        lines: dict[str, dict[int, dict[int, Row]]] = {}
+        for row in self.rows:
+            figure = f"{row['figure']}: " if row["figure"] else ""
+            label = f"{figure}{row['rule']}, attack: {row['attack']}"
+            line = lines.setdefault(label, {}).setdefault(row["seed"], {})
+            if row["iteration"] in line:
+                raise ValueError(
+                    f"two runs of '{label}, seed {row['seed']}' cannot be told apart; give each a name of its own, "
+                    "e.g. overrides=['world.figure=ring']"
+                )
+            line[row["iteration"]] = row
+        return lines
+
+    def _repr_html_(self) -> str:
+        """Return the last row of every run as a table, for notebooks."""
+        ends: dict[tuple[Any, ...], Row] = {}
+        for row in self.rows:
+            ends[(*_run_of(row), row["seed"])] = row
+        for row in self.over_seeds():
+            for seed in row["seeds"]:
+                ends.pop((*_run_of(row), seed), None)
+            ends[_run_of(row)] = row
+        head = ("rule", "attack", "peers", "attackers", "seeds", "iteration", "accuracy", "95 % interval", "worst peer")
+        cells = [
+            (
+                f"{row['figure']}: {row['rule']}" if row["figure"] else row["rule"],
+                *(row[column] for column in ("attack", "peers", "attackers")),
+                ", ".join(map(str, row.get("seeds") or [row["seed"]])),
+                row["iteration"],
+                f"{row['accuracy_mean']:.1%}",
+                f"{row['accuracy_low']:.1%} to {row['accuracy_high']:.1%}" if "accuracy_low" in row else "",
+                f"{row['accuracy_min']:.1%}",
+            )
+            for row in ends.values()
+        ]
+        lines = [_html_row("th", head), *(_html_row("td", line) for line in cells)]
+        return f"<table>{''.join(lines)}</table>"
+
+
+def _html_row(kind: str, cells: Iterable[object]) -> str:
+    return f"<tr>{''.join(f'<{kind}>{escape(str(cell))}</{kind}>' for cell in cells)}</tr>"
+
+
+_RUN = ("figure", "rule", "attack", "peers", "attackers")
+
+
+def _run_of(row: Row) -> tuple[Any, ...]:
+    """Return what the seeds of one run have in common; what peers hold is not among it, since seeds may draw that."""
+    return (*(row[column] for column in _RUN), tuple(sorted((row.get("settings") or {}).items())))
+
+
+def _mean_row(rows: list[Row]) -> Row:
+    """Return the means of rows that differ in their seed."""
+    first, values = rows[0], [row["accuracy_mean"] for row in rows]
+    low, high = mean_interval(values)
+    means = {}
+    for column in ("classes_per_peer", "samples_per_class", "bytes_sent", "f1_mean", *_WEIGHTS):
+        known = [row[column] for row in rows if row.get(column) is not None]
+        means[column] = _tidy(fmean(known)) if known else None
+    return {
+        **{column: first[column] for column in (*_RUN, "iteration")},
+        "seeds": [row["seed"] for row in rows],
+        "accuracy_mean": fmean(values),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "accuracy_min": min(row["accuracy_min"] for row in rows),
+        **means,
+        **({"settings": first["settings"]} if "settings" in first else {}),
+    }
+
+
+_WEIGHTS = ("weight_benign", "weight_malicious")
 
 
 def _notebook_figure() -> Figure:

@@ -24,6 +24,7 @@ from bristle.rules import Decision, learns_alone
 from bristle.simulation.large.memory import suits_scenario
 from bristle.simulation.large.world import LargeWorld
 from bristle.simulation.measurement import Measurement, evaluated_peers, measure, measure_large, prediction_cache
+from bristle.simulation.notes import scenario_notes
 from bristle.simulation.population import FeatureData
 from bristle.simulation.results import Results, Row, row_of
 from bristle.simulation.scenario import EVALUATE_EVERY, Scenario
@@ -163,6 +164,8 @@ def run(
     if reason is not None and tensors:
         watch.note(f"this world runs the ordinary way, which takes more memory than a large world: {reason}")
     advance = _advances(world, evaluate_peers, watch)
+    for note in scenario_notes(scenario):
+        watch.note(note)
     alone = learns_alone(scenario.rule, world.population.held_out_counts(len(data.classes)))
     if alone is not None:
         watch.note(alone)
