@@ -149,7 +149,6 @@ def test_interrupted_before_its_end_is_another_exit_code(
         (["--data", "mnist", "--hours", "25-3"], "25-3"),
         (["--data", "mnist", "--rule", "best"], "there is no rule 'best'"),
         (["--data", "mnist", "--rule", "clipping"], "is a step, not a rule"),
-        (["--data", "mnist", "--rule", "evidence"], "peers on a network exchange heads"),
         (["--data", "mnist", "--interval", "-1"], "interval"),
         (["--data", "mnist", "--iterations", "0"], "at least 1"),
         (["--data", "mnist", "--cpu-share", "0"], "cpu_share"),

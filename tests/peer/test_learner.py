@@ -66,7 +66,7 @@ def test_a_peer_without_held_out_samples_trains_and_does_not_integrate() -> None
     learner = Learner(samples=samples, rule=Bristle(), draws=Draws(1), training=TrainingSettings())
     stranger = ReceivedHead(b"s" * 20, 9, np.ones((CLASSES, FEATURES), dtype=np.float32))
     decision = learner.iterate([stranger])
-    heard = heard_of(decision, [stranger.sender], [stranger.iteration])
+    heard = heard_of(decision, [stranger])
     assert heard[0].reason == "nothing-to-test-on"
     assert heard[0].share == 0
     assert learner.head.any(axis=1).tolist() == [True, True, True, False, False]
@@ -86,7 +86,7 @@ def test_what_strangers_send_is_refused_with_a_reason() -> None:
         ReceivedHead(b"c" * 20, 1, good, claims=np.array([True, False, False, False, False])),
     ]
     decision = learner.iterate(messages)
-    heard = heard_of(decision, [message.sender for message in messages], [1, 1, 1])
+    heard = heard_of(decision, messages)
     assert [entry.reason for entry in heard][:2] == ["not-finite", "wrong-shape"]
     assert np.isfinite(learner.head).all()
 

@@ -32,7 +32,7 @@ from bristle.data import DATASETS, Dataset, load
 from bristle.data.images import Channels
 from bristle.p2p.limits import Limits
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
-from bristle.peer.learner import exchanging_heads
+from bristle.peer.learner import live_rule
 from bristle.peer.pace import Pace
 from bristle.peer.peer import Peer
 from bristle.peer.record import LOG, Turn
@@ -160,7 +160,7 @@ class PeerOptions:
 
     def make_rule(self) -> Rule | None:
         """Return the rule by name, or your own as module:name; None for the default."""
-        return None if self.rule is None else exchanging_heads(rules.create(self.rule))
+        return None if self.rule is None else live_rule(rules.create(self.rule))
 
     def make_data(self, backbone: Backbone) -> PeerData | None:
         """Return the data of this peer; None if all data come over HTTP."""

@@ -1,4 +1,4 @@
-"""A peer without a network: samples, head and rule, one iteration at a time."""
+"""A peer that exchanges heads, without a network: samples, head and rule, one iteration at a time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
 from bristle.peer.step import StepState, step
 from bristle.rules import Bristle, Decision, Rule, stack
+from bristle.rules.evidence import Evidence
 
 Floats = npt.NDArray[np.float32]
 Booleans = npt.NDArray[np.bool]
@@ -27,12 +28,12 @@ def default_rule() -> Rule:
     return Bristle()
 
 
-def exchanging_heads(rule: Rule) -> Rule:
-    """Return the rule, or refuse one whose peers exchange something else: peers on a network send heads."""
-    if rule.shares != "heads":
+def live_rule(rule: Rule) -> Rule:
+    """Return the rule, or refuse one whose peers exchange what a network does not carry."""
+    if rule.shares != "heads" and not isinstance(rule, Evidence):
         raise ValueError(
-            f"peers on a network exchange heads, and {type(rule).__name__} needs {rule.shares}: choose another rule, "
-            "e.g. bristle, or simulate it (bristle simulate)"
+            f"peers on a network exchange heads or evidence, and {type(rule).__name__} needs {rule.shares}: "
+            "choose another rule, e.g. evidence, or simulate it (bristle simulate)"
         )
     return rule
 
@@ -80,7 +81,7 @@ class Learner:
         iteration: int = 0,
     ) -> None:
         self.samples = samples
-        self.rule = exchanging_heads(rule)
+        self.rule = rule
         self.draws = draws
         self.training = training
         self.iteration = iteration
@@ -93,6 +94,16 @@ class Learner:
         """The head that is used and shared [C, D]."""
         head: Floats = self.state.head
         return head
+
+    @property
+    def bias(self) -> Floats:
+        """What is added to the scores of each class [C]: nothing."""
+        return np.zeros(self.samples.classes, dtype=np.float32)
+
+    def scores(self, features: Floats) -> Floats:
+        """Return W x [n, C]."""
+        found: Floats = features @ self.head.T
+        return found
 
     @property
     def claims(self) -> Booleans:
@@ -126,6 +137,10 @@ class Learner:
         )
         self.iteration = iteration
         return decision.with_refusals(refusals)
+
+    def go_back(self, state: StepState, iteration: int) -> None:
+        """Undo an iteration that could not be kept."""
+        self.state, self.iteration = state, iteration
 
     def _claims_of(self, messages: Sequence[ReceivedHead]) -> Booleans:
         nothing = np.zeros(self.samples.classes, dtype=np.bool)

@@ -145,6 +145,8 @@ class Traffic:
             "bytes_out": counters.bytes_out,
             "heads_in": counters.heads_in,
             "heads_out": counters.heads_out,
+            "statements_in": counters.statements_in,
+            "statements_out": counters.statements_out,
             "heads_given_up": counters.heads_given_up,
             "retransmissions": counters.retransmissions,
             "bytes_forwarded": counters.bytes_forwarded,
@@ -152,17 +154,21 @@ class Traffic:
         }
         return {name: self._before.get(name, 0) + now.get(name, 0) for name in {**self._before, **now}}
 
-    def held_back(self, shape: tuple[int, int]) -> str | None:
+    def head_held_back(self, shape: tuple[int, int]) -> str | None:
         """Return why a head may not be shared now; None if it may."""
-        if not self._pace.send_when():
-            return f"sends only {describe(self._pace.send_when)}"
         self._account()
         counters = self._overlay.counters
-        listeners = len(self._overlay.neighbours())
         # What a head has cost so far, with all that goes with it; before the first, more than any.
         own = counters.bytes_out - counters.bytes_forwarded
         each = own / counters.heads_out if counters.heads_out else head_bytes(*shape, body=grid_bytes(*shape))
-        if not self.budget.allows(int(listeners * each)):
+        return self.held_back(each)
+
+    def held_back(self, each: float) -> str | None:
+        """Return why so many bytes may not be sent to every neighbour now; None if they may."""
+        if not self._pace.send_when():
+            return f"sends only {describe(self._pace.send_when)}"
+        self._account()
+        if not self.budget.allows(int(len(self._overlay.neighbours()) * each)):
             return "has sent as many bytes as it may"
         return None
 

@@ -19,7 +19,8 @@ from bristle.backbones.head import Head
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
-from bristle.peer.learner import default_rule, exchanging_heads
+from bristle.peer.exchange import EvidenceExchange, Exchange, HeadExchange
+from bristle.peer.learner import default_rule, live_rule
 from bristle.peer.pace import Pace, Rhythm, Traffic
 from bristle.peer.record import LOG, Iteration, Turn, log_turn
 from bristle.peer.state import (
@@ -86,7 +87,8 @@ class Peer:
     seed : int, optional
         Seed of all random draws; derived from the identity by default.
     test : (array, array), optional; test_every : int
-        Features [n, D] and labels [n] of a test set, and the number of iterations between measurements.
+        Features [n, D] and labels [n] of a test set, and the number of iterations between measurements; with the rule
+        `evidence`, every decision is measured.
     on_iteration : callable, optional
         Called with a `Turn` after every iteration, in the event loop.
     """
@@ -124,7 +126,9 @@ class Peer:
         capped = pace.bytes_per_hour is not None or pace.bytes_per_day is not None
         self._limits = replace(limits, forward_rate=0.0) if capped else limits  # A cap is for one's own bytes.
         self._sharing = Sharing(clip=share_clip, noise=share_noise)
-        self._rule = exchanging_heads(rule or default_rule())
+        self._rule = live_rule(rule or default_rule())
+        if self._rule.shares != "heads":
+            _check_no_head_options(self._rule, head=head, sharing=self._sharing)
         self._training, self._kappa, self._seed = training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
         self._group = Group(
@@ -139,9 +143,10 @@ class Peer:
         self._rhythm = Rhythm(pace)
         self._runs: set[asyncio.Event] = set()
         self._alone = False
-        self._work: asyncio.Future[tuple[Iteration, Decision]] | None = None
+        self._work: asyncio.Future[tuple[Iteration, Decision, tuple[bytes, ...]]] | None = None
         self._state: PeerState | None = None
         self._overlay: Overlay | None = None
+        self._exchange: Exchange | None = None
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -169,6 +174,7 @@ class Peer:
                 where = "{}:{}".format(*self._listen)
                 raise ValueError(f"cannot listen on {where}: {error}; choose another address") from error
             exits.push_async_callback(self._overlay.stop)
+            self._exchange = self._make_exchange(self._overlay, self._state)
             exits.push_async_callback(self._finish)
             self._exits = exits.pop_all()
         details = {"address": "{}:{}".format(*self.address), "key_id": self.key_id, "iteration": self.iteration}
@@ -188,6 +194,11 @@ class Peer:
             start=self._start,
         )
 
+    def _make_exchange(self, network: Overlay, state: PeerState) -> Exchange:
+        if state.evidence is None:
+            return HeadExchange(network, state, self._traffic, self._sharing)
+        return EvidenceExchange(network, state, self._traffic, self.pace)
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -200,7 +211,7 @@ class Peer:
             except TimeoutError:
                 LOG.info("the last head was not sent in time")
         await self._exits.aclose()
-        self._overlay = None
+        self._overlay = self._exchange = None
         LOG.info("stopped", extra={"details": {"iteration": self.iteration}})
 
     def stop(self) -> None:
@@ -220,8 +231,10 @@ class Peer:
         features : bool
             Whether `x` are features already.
         """
-        state, _ = self._open_state, self._network
-        return state.add(state.features_of(x, features=features), state.labels_of(y))
+        state, exchange = self._open_state, self._exchanging
+        new = state.add(state.features_of(x, features=features), state.labels_of(y))
+        exchange.added()
+        return new
 
     def predict(self, x: npt.ArrayLike, *, features: bool = False) -> Integers:
         """Return the most likely class number of each input [n]; `peer.classes` has the names."""
@@ -243,9 +256,10 @@ class Peer:
         try:
             goal = None if iterations is None else self.iteration + iterations
             while goal is None or self.iteration < goal:
-                if not await self._rhythm.next_turn(self._network.sent, stopping):
+                ready = partial(self._exchanging.ready, counted=goal is not None)
+                if not await self._rhythm.next_turn(ready, stopping):
                     return
-                await self._turn(self._network, self._open_state, goal)
+                await self._turn(self._exchanging, self._open_state, goal)
         finally:
             self._runs.discard(stopping)
 
@@ -256,8 +270,13 @@ class Peer:
 
     @property
     def head(self) -> Floats:
-        """The head that is used and shared [C, D]."""
+        """The head that is used [C, D], and shared by rules that exchange heads."""
         return self._open_state.learner.head
+
+    @property
+    def bias(self) -> Floats:
+        """What is added to the scores of each class [C]; zeros with rules that exchange heads."""
+        return self._open_state.learner.bias
 
     @cached_property
     def _identity(self) -> Identity:
@@ -280,38 +299,33 @@ class Peer:
 
     def status(self) -> Status:
         """Return the current status."""
-        return status_of(self._network, self._open_state, self._traffic, waiting=self._rhythm.waiting)
+        waiting = self._rhythm.waiting or self._exchanging.held_back
+        return status_of(self._network, self._open_state, self._traffic, waiting=waiting)
 
-    async def _turn(self, network: Overlay, state: PeerState, goal: int | None) -> None:
-        taken = network.take()
-        measured = self._test if (self.iteration + 1) % self._test_every == 0 or self.iteration + 1 == goal else None
+    async def _turn(self, exchange: Exchange, state: PeerState, goal: int | None) -> None:
+        taken = exchange.take()
         work = partial(
             state.iterate,
             taken,
             total=goal,
-            test=measured,
+            test=self._test,
+            measure=(self.iteration + 1) % self._test_every == 0 or self.iteration + 1 == goal,
             counters=self._traffic.totals(),
             spending=self._traffic.budget.spending,
         )
         self._work = asyncio.get_running_loop().run_in_executor(WORKER, work)
         # What has begun is finished, even where `run` is cancelled.
         try:
-            record, decision = await asyncio.shield(self._work)
+            record, decision, senders = await asyncio.shield(self._work)
         except TryAgainError as error:  # A full disk, as a rule. Nothing was kept, so nothing is shared.
             self._rhythm.hold(f"cannot keep what it learns: {error}")
             return
-        held_back = self._traffic.held_back(self._group.shape)
-        if held_back is None:
-            network.share(
-                self._sharing.of_live_head(state.learner.head),
-                iteration=record.iteration,
-                claims=state.learner.claims,
-            )
-        self._rhythm.trouble, self._rhythm.held_back = None, held_back
+        await exchange.share()
+        self._rhythm.trouble = None
         self._log_if_alone(state)
-        log_turn(record, held_back)
+        log_turn(record, exchange.held_back)
         if self.on_iteration is not None:
-            self.on_iteration(Turn(record, decision, tuple(one.sender for one in taken), held_back is None))
+            self.on_iteration(Turn(record, decision, senders, exchange.held_back is None))
 
     def _log_if_alone(self, state: PeerState) -> None:
         """Warn when the rule can test nothing that is received; once, until it can."""
@@ -335,3 +349,19 @@ class Peer:
         if self._overlay is None:
             raise ValueError("the peer is not running: use it as `async with Peer(...) as peer:`")
         return self._overlay
+
+    @property
+    def _exchanging(self) -> Exchange:
+        if self._exchange is None:
+            raise ValueError("the peer is not running: use it as `async with Peer(...) as peer:`")
+        return self._exchange
+
+
+def _check_no_head_options(rule: Rule, *, head: Head | None, sharing: Sharing) -> None:
+    """Raise ValueError where options are given that only heads which are shared can follow."""
+    for given, name in ((head is not None, "head"), (not sharing.plain, "share_clip and share_noise")):
+        if given:
+            raise ValueError(
+                f"{name}: peers with the rule {type(rule).__name__} share no head; leave this out, or choose "
+                "a rule that exchanges heads, e.g. bristle"
+            )

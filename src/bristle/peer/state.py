@@ -8,27 +8,31 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
-from bristle.learning.baselines import accuracy_on
+from bristle.learning.metrics import accuracy
 from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.overlay import Overlay
+from bristle.p2p.statements import ReceivedStatement
+from bristle.peer.evidence import EvidenceLearner
 from bristle.peer.learner import Draws, Learner
 from bristle.peer.pace import Traffic
-from bristle.peer.record import Iteration, heard_of
+from bristle.peer.record import Iteration, heard_of, senders_of
 from bristle.peer.status import RECENT, ClassCount, NeighbourStatus, Status
 from bristle.peer.step import StepState
-from bristle.peer.store import PeerStore
+from bristle.peer.store import OwnStatement, PeerStore
 from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule, learns_alone
+from bristle.rules.evidence import Evidence
 from bristle.wire.group import Group
+from bristle.wire.statements import SignedStatement
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -86,15 +90,26 @@ class PeerState:
         self.decided = next((record for record in reversed(records) if record.heard), None)
         self.accuracy = next((one.accuracy for one in reversed(records) if one.accuracy is not None), None)
         saved = self.store.load()
-        begun = None if start is None else StepState.start(HeadState.start(start), rule)
-        self.learner = Learner(
-            samples=samples,
-            rule=rule,
-            draws=Draws(seed),
-            training=training,
-            state=saved.state if saved else begun,
-            iteration=saved.iteration if saved else 0,
-        )
+        kept, iteration = (saved.state, saved.iteration) if saved else (None, 0)
+        self.evidence: EvidenceLearner | None = None
+        """The learner, if its peers exchange evidence."""
+        self.learner: Learner | EvidenceLearner
+        if isinstance(rule, Evidence):
+            evidence = EvidenceLearner(samples=samples, rule=rule, seed=seed, state=kept, iteration=iteration)
+            self.learner = self.evidence = evidence
+        else:
+            begun = None if start is None else StepState.start(HeadState.start(start), rule)
+            self.learner = Learner(
+                samples=samples,
+                rule=rule,
+                draws=Draws(seed),
+                training=training,
+                state=kept or begun,
+                iteration=iteration,
+            )
+        self.own = self.store.own_statement()
+        """The own statement as it was signed last, and of which samples it was made; None before the first."""
+        self._kept = {one.author: one for one in self.store.statements()}
         self.iteration = self.learner.iteration
         """The last saved iteration; no later one is ever shared."""
 
@@ -165,41 +180,71 @@ class PeerState:
 
     def iterate(
         self,
-        messages: Sequence[ReceivedHead],
+        messages: Sequence[ReceivedHead] | Sequence[ReceivedStatement],
         *,
         total: int | None,
         test: tuple[Floats, Integers] | None,
+        measure: bool,
         counters: Mapping[str, int],
         spending: Mapping[int, int],
-    ) -> tuple[Iteration, Decision]:
-        """Run one iteration and save it; measure the accuracy on `test` if given.
+    ) -> tuple[Iteration, Decision, tuple[bytes, ...]]:
+        """Run one iteration and save it; measure the accuracy on `test` if asked to, and after a decision on evidence.
 
-        If it cannot be saved, it is undone: the next one starts from the same state.
+        Returns the record, the decision, and the senders that it is about. Peers that exchange evidence pass all
+        statements that they know; where nothing has changed, the decision is about nobody. If the iteration cannot be
+        saved, it is undone: the next one starts from the same state.
         """
         began = time.perf_counter()
         with self._lock:
-            learner = self.learner
+            learner: Any = self.learner  # Each takes messages of its own kind.
             before = learner.state
             trained = bool(learner.samples.trained.any())
-            decision = learner.iterate(messages, total=total)
+            decision: Decision
+            known = self._kept
+            if self.evidence is not None:
+                known = {one.author: one.signed for one in cast("Sequence[ReceivedStatement]", messages)}
+            if self.evidence is not None and not learner.is_news(messages):
+                decision, messages = self.evidence.rest(), ()
+            else:
+                measure = measure or self.evidence is not None
+                decision = learner.iterate(messages, total=total)
+            senders = senders_of(messages)
             took = time.perf_counter() - began
             record = Iteration(
                 iteration=learner.iteration,
                 at=time.time(),
                 seconds=round(took, 6),
-                heard=heard_of(decision, [one.sender for one in messages], [one.iteration for one in messages]),
+                heard=heard_of(decision, messages),
                 trained=trained,
-                accuracy=None if test is None else float(accuracy_on(learner.head, *test)),
+                accuracy=float(accuracy(learner.scores(test[0]), test[1])) if measure and test is not None else None,
             )
             try:
-                self.store.save(learner.iteration, learner.state, record, counters=counters, spending=spending)
+                self.store.save(
+                    learner.iteration,
+                    learner.state,
+                    record,
+                    counters=counters,
+                    spending=spending,
+                    statements=[one for one in known.values() if self._kept.get(one.author) != one],
+                    forgotten=[author for author in self._kept if author not in known],
+                )
             except StoreError:
-                learner.state, learner.iteration = before, self.iteration
+                learner.go_back(before, self.iteration)
                 raise
-            self.iteration = learner.iteration
+            self.iteration, self._kept = learner.iteration, known
             self.last, self.decided = record, record if record.heard else self.decided
             self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
-        return record, decision
+        return record, decision, senders
+
+    def keep_own(self, own: OwnStatement) -> None:
+        """Keep the own statement; it is on the disk when this returns."""
+        self.store.keep_own_statement(own)
+        self.own = own
+
+    @property
+    def kept_statements(self) -> list[SignedStatement]:
+        """What others stated, as it was kept last."""
+        return list(self._kept.values())
 
     def learns_alone(self) -> str | None:
         """Return why the rule can test no received head, as a sentence; None if it can."""
@@ -207,8 +252,8 @@ class PeerState:
         return learns_alone(self.learner.rule, counts)
 
     def probabilities(self, features: Floats) -> Floats:
-        """Return softmax(W x), the probability of each class [n, C]."""
-        outputs = features @ self.learner.head.T
+        """Return the softmax of the scores, the probability of each class [n, C]."""
+        outputs = self.learner.scores(features)
         outputs = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
         shares: Floats = outputs / outputs.sum(axis=1, keepdims=True)
         return shares

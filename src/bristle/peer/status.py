@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bristle.peer.record import Heard, Iteration
+from bristle.peer.record import Iteration
 from bristle.peer.store import read_decisions
 from bristle.peer.store_files import STORE, StoreError, check_version
 from bristle.wire.group import Group
@@ -131,7 +131,7 @@ class Status:
 def _iteration(fields: dict[str, Any] | None) -> Iteration | None:
     if fields is None:
         return None
-    return Iteration(**{**fields, "heard": tuple(Heard(**entry) for entry in fields["heard"])})
+    return Iteration.from_dict(fields)
 
 
 def read_status(folder: Path, *, running: bool) -> Status:

@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
+from bristle.peer.evidence import StatedSamples
 from bristle.peer.record import Iteration
 from bristle.peer.step import StepState
 from bristle.peer.store_files import (
@@ -43,12 +44,17 @@ from bristle.peer.store_files import (
     told_if_damaged,
 )
 from bristle.wire.group import Group
+from bristle.wire.statements import SignedStatement
 
 KEPT_DECISIONS = 500
 
 # What the rule remembers; stores of earlier versions lack it.
 _MEMORY = """CREATE TABLE IF NOT EXISTS memory (
     name TEXT PRIMARY KEY, dtype TEXT NOT NULL, shape TEXT NOT NULL, data BLOB NOT NULL, checksum INTEGER NOT NULL);"""
+
+# What peers stated; the own statement has counts, of the samples that it was made of. Earlier stores lack it.
+_STATEMENTS = """CREATE TABLE IF NOT EXISTS statements (
+    author TEXT PRIMARY KEY, counts BLOB NOT NULL, signed BLOB NOT NULL, checksum INTEGER NOT NULL);"""
 
 _SCHEMA = f"""
 CREATE TABLE about (
@@ -63,6 +69,7 @@ CREATE TABLE decisions (iteration INTEGER PRIMARY KEY, record TEXT NOT NULL, che
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE spending (period INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL);
 {_MEMORY}
+{_STATEMENTS}
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
@@ -74,6 +81,14 @@ class Saved:
 
     iteration: int
     state: StepState
+
+
+@dataclass(frozen=True, eq=False)
+class OwnStatement:
+    """The own statement as it was signed, and how many samples of each class it was made of."""
+
+    signed: SignedStatement
+    stated: StatedSamples
 
 
 class PeerStore:
@@ -121,6 +136,7 @@ class PeerStore:
             database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         check_version(database, self.path)
         database.execute(_MEMORY)
+        database.execute(_STATEMENTS)
         check_whole(database)
         row = database.execute("SELECT identity, grouping, checksum FROM about").fetchone()
         if row is None:
@@ -189,8 +205,13 @@ class PeerStore:
         *,
         counters: Mapping[str, int],
         spending: Mapping[int, int],
+        statements: Sequence[SignedStatement] = (),
+        forgotten: Sequence[bytes] = (),
     ) -> None:
-        """Keep the state after an iteration, its record, and what the rule remembers."""
+        """Keep the state after an iteration, its record, what the rule remembers, and what others newly stated.
+
+        Statements of the authors in `forgotten` are removed.
+        """
         trained = state.trained
         arrays = np.stack([trained.head, trained.first, trained.second, state.previous])
         kept = iteration, int(trained.steps), np.ascontiguousarray(arrays, dtype="<f4").tobytes()
@@ -204,6 +225,39 @@ class PeerStore:
             self._connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?)", (*told, seal(*told)))
             self._connection.execute("DELETE FROM decisions WHERE iteration <= ?", (iteration - KEPT_DECISIONS,))
             self._keep(counters, spending)
+            for one in statements:
+                self._keep_statement(one, b"")
+            gone = [(author.hex(),) for author in forgotten]
+            self._connection.executemany("DELETE FROM statements WHERE author = ? AND counts = x''", gone)
+
+    def _keep_statement(self, signed: SignedStatement, counts: bytes) -> None:
+        row = signed.author.hex(), counts, signed.to_bytes()
+        self._connection.execute("INSERT OR REPLACE INTO statements VALUES (?, ?, ?, ?)", (*row, seal(*row)))
+
+    def keep_own_statement(self, own: OwnStatement) -> None:
+        """Keep the own statement; it is on the disk when this returns."""
+        with self._transaction(durable=True):
+            self._keep_statement(own.signed, np.ascontiguousarray(own.stated.counts, dtype="<i8").tobytes())
+
+    def own_statement(self) -> OwnStatement | None:
+        """Return the own statement as it was signed last; None before the first."""
+        found = self._statements("counts <> x''")
+        if not found:
+            return None
+        signed, counts = found[0]
+        return OwnStatement(signed, StatedSamples(np.frombuffer(counts, dtype="<i8").astype(np.int64).reshape(2, -1)))
+
+    def statements(self) -> list[SignedStatement]:
+        """Return what others stated, as it was kept last."""
+        return [signed for signed, _ in self._statements("counts = x''")]
+
+    def _statements(self, which: str) -> list[tuple[SignedStatement, bytes]]:
+        with self._lock, told_if_damaged(self.path), self._closed_on_error():
+            rows = self._connection.execute(
+                f"SELECT author, counts, signed, checksum FROM statements WHERE {which} ORDER BY author"
+            ).fetchall()
+            kept = [checked(row, "a statement") for row in rows]
+            return [(SignedStatement.from_bytes(signed), counts) for _, counts, signed in kept]
 
     def keep(self, *, counters: Mapping[str, int], spending: Mapping[int, int]) -> None:
         """Keep counters and what was spent, between iterations."""

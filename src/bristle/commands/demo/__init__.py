@@ -13,7 +13,7 @@ from bristle.backbones.backbone import bundled
 from bristle.backbones.base import Backbone
 from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
-from bristle.peer.learner import exchanging_heads
+from bristle.peer.learner import live_rule
 from bristle.simulation import FeatureData, Scenario, World, prepare
 from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.run import Watch
@@ -118,7 +118,7 @@ class Demo:
             )
         if not 1 <= self.processes <= self.members:
             raise ValueError(f"processes must lie between 1 and {self.members}, not {self.processes}")
-        exchanging_heads(rules.create(self.rule))  # Raises if there is no such rule, too.
+        live_rule(rules.create(self.rule))  # Raises if there is no such rule, too.
         _check_attack(self.attack)
         few = _few(mnist())  # Without features: enough to see whether a world can be made of them.
         World(self.scenario(self.rule), FeatureData.labels_only(few.y_train, few.classes))

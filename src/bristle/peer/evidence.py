@@ -1,0 +1,187 @@
+"""A peer that exchanges evidence, without a network: its samples, what it states of them, and what it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bristle._core import to_numpy
+from bristle._core.rng import Stream
+from bristle.learning.metrics import Evaluation
+from bristle.learning.optimiser import HeadState
+from bristle.learning.samples import SampleStore
+from bristle.p2p.statements import ReceivedStatement
+from bristle.peer.step import StepState
+from bristle.rules import Decision
+from bristle.rules.evidence import Evidence, Statement
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+FLOOR = 5
+"""The fewest samples of a class that are stated first, or that a later statement adds: a mean of fewer shows them."""
+
+GROWTH = 0.5
+"""By what share of its samples in the last statement a class has to grow before it is stated anew."""
+
+
+def stated_counts(held: Integers, before: Integers | None = None) -> Integers:
+    """Return how many samples of each class [C] the next statement is made of, given how many the last one had.
+
+    Two statements of one peer reveal the difference of their sums, which is the sum of the samples that came between
+    them. So a class stays as it was stated until at least `FLOOR` samples have come, and `GROWTH` times as many as were
+    stated: the difference then hides a sample no worse than a first statement does, and statements are few.
+    """
+    last = np.zeros_like(held) if before is None else before
+    grown = held - last >= np.maximum(FLOOR, np.ceil(GROWTH * last))
+    counts: Integers = np.where(grown, held, np.minimum(last, held))
+    return counts
+
+
+@dataclass(frozen=True, eq=False)
+class StatedSamples:
+    """How many samples of each class, for training and held out, a statement was made of [2, C]: the first ones."""
+
+    counts: Integers
+
+    @classmethod
+    def of(cls, samples: SampleStore, *, held_out: bool, before: StatedSamples | None = None) -> StatedSamples:
+        """Return what to state now of the samples, where `before` was stated last."""
+        held = _counts(samples, held_out=held_out)
+        last = None if before is None else before.counts.sum(axis=0)
+        wanted = stated_counts(held.sum(axis=0), last)
+        kept = np.zeros_like(held) if before is None else np.minimum(before.counts, held)
+        return cls(np.where(wanted == held.sum(axis=0), held, kept))
+
+    def chosen(self, samples: SampleStore) -> Evaluation:
+        """Return these samples."""
+        parts = [(part.features, part.labels) for part in (samples.training, samples.evaluation)]
+        rows = [_first(labels, counts) for (_, labels), counts in zip(parts, self.counts, strict=True)]
+        chosen = [(features[row], labels[row]) for (features, labels), row in zip(parts, rows, strict=True)]
+        return _together(chosen)
+
+
+def _together(parts: Sequence[tuple[Floats, Integers]]) -> Evaluation:
+    return Evaluation(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
+
+
+def _counts(samples: SampleStore, *, held_out: bool) -> Integers:
+    parts = (samples.training.labels, samples.evaluation.labels if held_out else np.zeros(0, np.int64))
+    return np.stack([np.bincount(labels, minlength=samples.classes) for labels in parts]).astype(np.int64)
+
+
+def _first(labels: Integers, counts: Integers) -> Integers:
+    """Return the rows of the first so many samples of each class, in their order."""
+    rows = [np.flatnonzero(labels == label)[:count] for label, count in enumerate(counts)]
+    return np.sort(np.concatenate(rows))
+
+
+class EvidenceLearner:
+    """The samples, the rule and the head of one peer that exchanges evidence.
+
+    It has something to decide when statements or samples have changed since it last did, and otherwise rests.
+
+    Parameters
+    ----------
+    samples : SampleStore
+        What it knows itself; may grow between iterations. All of them count in its own decision at once.
+    rule : Evidence
+        What to make of statements.
+    seed : int
+        Seed of the draws.
+    state : StepState, optional
+        Where it left off.
+    iteration : int
+        How many iterations were done.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: SampleStore,
+        rule: Evidence,
+        seed: int,
+        state: StepState | None = None,
+        iteration: int = 0,
+    ) -> None:
+        self.samples, self.rule, self.iteration = samples, rule, iteration
+        self._seed = seed
+        nothing = np.zeros((samples.classes, samples.features), dtype=np.float32)
+        begun = _state_of(nothing, np.zeros(samples.classes), 1.0)
+        self.state = begun if state is None or set(state.memory or ()) != set(begun.memory or ()) else state
+        self._weighed: object = None
+
+    @property
+    def head(self) -> Floats:
+        """The head that is used [C, D]."""
+        head: Floats = self.state.head
+        return head
+
+    @property
+    def bias(self) -> Floats:
+        """What is added to the scores of each class [C]."""
+        assert self.state.memory is not None
+        bias: Floats = self.state.memory["bias"]
+        return bias
+
+    def scores(self, features: Floats) -> Floats:
+        """Return W x + b, divided by the temperature that makes probabilities of them [n, C]."""
+        assert self.state.memory is not None
+        found: Floats = (features @ self.head.T + self.bias) / self.state.memory["temperature"]
+        return found
+
+    def is_news(self, messages: Sequence[ReceivedStatement]) -> bool:
+        """Whether there is something to decide: statements, or own samples, are not those of the last decision."""
+        anything = bool(messages) or len(self.samples.training.labels) > 0
+        return anything and self._key(messages) != self._weighed
+
+    def iterate(self, messages: Sequence[ReceivedStatement], *, total: int | None = None) -> Decision:
+        """Decide about all statements that are known; `total` is not used."""
+        mine = self._mine()
+        self.iteration += 1
+        own = self.rule.share(mine, self.samples.classes)
+        rng = np.random.default_rng([self._seed, int(Stream.MODELS), self.iteration])
+        decision = self.rule(own, [one.statement for one in messages], evaluation=mine, rng=rng)
+        self.state = _state_of(to_numpy(decision.head), to_numpy(decision.bias), decision.answers[0].temperature)
+        self._weighed = self._key(messages)
+        return decision
+
+    def rest(self) -> Decision:
+        """Count an iteration in which there is nothing to decide; return a decision about nobody."""
+        self.iteration += 1
+        nobody = np.zeros((0, self.samples.classes), dtype=np.float32)
+        return Decision(head=self.head, weights=lambda: nobody, reasons=np.zeros(0, dtype=np.int8))
+
+    def go_back(self, state: StepState, iteration: int) -> None:
+        """Undo an iteration that could not be kept; what it was about is decided once more."""
+        self.state, self.iteration, self._weighed = state, iteration, None
+
+    def own_statement(self, stated: StatedSamples) -> Statement:
+        """Return the statement of some of the samples."""
+        return self.rule.share(stated.chosen(self.samples), self.samples.classes)
+
+    def to_state(self, before: StatedSamples | None) -> StatedSamples:
+        """Return which samples to state now, where `before` was stated last."""
+        return StatedSamples.of(self.samples, held_out=self.rule.held_out, before=before)
+
+    def _mine(self) -> Evaluation:
+        training, held_out = self.samples.training, self.samples.evaluation
+        parts = [(training.features, training.labels)]
+        if self.rule.held_out:
+            parts.append((held_out.features, held_out.labels))
+        return _together(parts)
+
+    def _key(self, messages: Sequence[ReceivedStatement]) -> object:
+        held = len(self.samples.training.labels), len(self.samples.evaluation.labels)
+        return held, frozenset((one.author, one.number) for one in messages)
+
+
+def _state_of(head: npt.NDArray[Any], bias: npt.NDArray[Any], temperature: float) -> StepState:
+    """Return a head in closed form as a state: nothing is trained, and the memory is what belongs to the head."""
+    values = np.asarray(head, dtype=np.float32)
+    memory = {"bias": np.asarray(bias, dtype=np.float32), "temperature": np.float32(temperature).reshape(())}
+    return StepState(HeadState.start(values), values, memory)

@@ -1,0 +1,200 @@
+"""What a running peer exchanges with others: its head after every iteration, or what it states of its samples."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from bristle.p2p.inbox import ReceivedHead
+from bristle.p2p.overlay import Overlay
+from bristle.p2p.statements import ReceivedStatement
+from bristle.peer.evidence import StatedSamples
+from bristle.peer.learner import Learner
+from bristle.peer.pace import Pace, Traffic
+from bristle.peer.state import WORKER, PeerState
+from bristle.peer.step import Sharing
+from bristle.peer.store import OwnStatement
+from bristle.peer.store_files import TryAgainError
+from bristle.rules.evidence import Statement
+from bristle.wire.sizes import raw_statement_bytes
+from bristle.wire.statements import SKEW, life_of
+
+LIFETIME = 86_400
+"""Seconds for which a statement counts; a peer that runs renews it when half of them have passed."""
+
+LONGEST_REST = 3600.0
+"""Seconds after which a peer at rest looks again whether there is anything to do: clocks may be set."""
+
+
+class Exchange(Protocol):
+    """What a running peer gets from others, and what it shares with them."""
+
+    held_back: str | None
+    """Why it shares nothing, as the end of a sentence that begins with "it"; None if it does."""
+
+    async def ready(self, *, counted: bool) -> None:
+        """Wait until there is something to do; where iterations are counted, do not wait for news."""
+
+    def take(self) -> Sequence[ReceivedHead] | Sequence[ReceivedStatement]:
+        """Return what the next iteration is about."""
+
+    async def share(self) -> None:
+        """Share what there is to be shared after an iteration, or say in `held_back` why not."""
+
+    def added(self) -> None:
+        """Note that there are new samples. May be called from any thread."""
+
+
+class HeadExchange:
+    """Sends the head to every neighbour after every iteration, and takes the newest one of each."""
+
+    def __init__(self, network: Overlay, state: PeerState, traffic: Traffic, sharing: Sharing) -> None:
+        self._network, self._state, self._traffic, self._sharing = network, state, traffic, sharing
+        self.held_back: str | None = None
+
+    async def ready(self, *, counted: bool) -> None:
+        """Wait until the last head was sent: heads are exchanged for ever."""
+        await self._network.sent()
+
+    def take(self) -> list[ReceivedHead]:
+        """Return the newest head of every neighbour since the last time."""
+        return self._network.take()
+
+    async def share(self) -> None:
+        """Share the head."""
+        self.held_back = self._traffic.head_held_back(self._state.group.shape)
+        learner = self._state.learner
+        if self.held_back is None and isinstance(learner, Learner):
+            head = self._sharing.of_live_head(learner.head)
+            self._network.share(head, iteration=self._state.iteration, claims=learner.claims)
+
+    def added(self) -> None:
+        """Do nothing: the next iteration comes anyway."""
+
+
+class EvidenceExchange:
+    """States once what the peer knows of its samples, renews it in time, and waits for others to say something new.
+
+    Parameters
+    ----------
+    network, traffic, pace
+        Of the peer.
+    state : PeerState
+        With an `EvidenceLearner`.
+    clock : callable
+        Returns the seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        network: Overlay,
+        state: PeerState,
+        traffic: Traffic,
+        pace: Pace,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        assert state.evidence is not None
+        self._network, self._state, self._traffic, self._pace = network, state, traffic, pace
+        self._learner, self._clock = state.evidence, clock
+        self._loop = asyncio.get_running_loop()
+        self._added = asyncio.Event()
+        self._published = False
+        self._next_expiry = math.inf
+        self.held_back: str | None = None
+        for signed in state.kept_statements:
+            network.restore(signed)
+
+    async def ready(self, *, counted: bool) -> None:
+        """Wait until statements or own samples have changed. Meanwhile, renew the own statement in time."""
+        while not counted:
+            self._added.clear()
+            if self._learner.is_news(self.take()):
+                return
+            await self.share()
+            waits = [
+                asyncio.ensure_future(self._network.statement_arrival()),
+                asyncio.ensure_future(self._added.wait()),
+            ]
+            try:
+                await asyncio.wait(waits, timeout=self._rest(), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in waits:
+                    one.cancel()
+
+    def _rest(self) -> float:
+        """Return the seconds until something is due by itself: a statement expires, or has to be renewed."""
+        if self.held_back is not None:
+            return self._pace.check_every
+        renewal = math.inf if self._state.own is None else self._state.own.signed.expires - LIFETIME // 2
+        return min(LONGEST_REST, max(0.0, min(renewal, self._next_expiry) - self._clock()) + 1)
+
+    def take(self) -> list[ReceivedStatement]:
+        """Return all statements that count now, in the order of their authors."""
+        self._network.take_statements()
+        known = sorted(self._network.statements(), key=lambda one: one.author)
+        self._next_expiry = min((one.expires + SKEW for one in known), default=math.inf)
+        return known
+
+    async def share(self) -> None:
+        """State the own samples, if they have not been stated so yet, or let the last statement hold for longer.
+
+        A statement is on the disk before anybody gets it: after a crash the same bytes are published again, and no
+        number is ever signed twice.
+        """
+        self.held_back = None
+        own, now = self._state.own, self._clock()
+        wanted = self._learner.to_state(None if own is None else own.stated)
+        if not wanted.counts.any():
+            return
+        if own is None or (wanted.counts != own.stated.counts).any() or life_of(own.signed.expires, now) is not None:
+            await self._state_anew(wanted, int(now))
+            return
+        due = own.signed.expires - now < LIFETIME // 2
+        if not due and self._published:
+            return
+        self.held_back = self._traffic.held_back(0 if self._published else len(own.signed.body))
+        if self.held_back is None:
+            if not self._published:
+                self._network.publish(own.signed)
+                self._published = True
+            if due:
+                renewed = self._network.renew(int(now) + LIFETIME)
+                await self._keep(OwnStatement(renewed, own.stated))
+
+    async def _state_anew(self, wanted: StatedSamples, now: int) -> None:
+        statement = await self._loop.run_in_executor(WORKER, self._learner.own_statement, wanted)
+        self.held_back = self._traffic.held_back(_size(statement))
+        if self.held_back is not None:
+            return
+        # The time is above all numbers of a store that was lost with its folder.
+        last = 0 if self._state.own is None else self._state.own.signed.number
+        number = max(last + 1, int(1000 * self._clock()))
+        signed = self._network.sign_statement(statement, number=number, expires=now + LIFETIME)
+        await self._keep(OwnStatement(signed, wanted))
+        if self.held_back is None:
+            self._network.publish(signed)
+            self._published = True
+
+    async def _keep(self, own: OwnStatement) -> None:
+        try:
+            await self._loop.run_in_executor(WORKER, self._state.keep_own, own)
+        except TryAgainError as error:
+            self.held_back = f"cannot keep what it states: {error}"
+
+    def added(self) -> None:
+        """Wake the peer."""
+        self._loop.call_soon_threadsafe(self._added.set)
+
+
+def _size(statement: Statement) -> int:
+    """Return the most bytes that a statement takes on its way to one neighbour, but for headers."""
+    factors = statement.factors
+    rank = 0 if factors is None else len(factors)
+    present = int(np.count_nonzero(np.asarray(statement.counts)))
+    shape = int(statement.rows.shape[0]), int(statement.rows.shape[1])
+    return raw_statement_bytes(*shape, present=present, rank=rank, encoding="float16")

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bristle import rules
+from bristle.attacks import create as create_attack
+from bristle.learning.metrics import Evaluation
+from bristle.learning.samples import Samples, SampleStore
+from bristle.p2p.statements import ReceivedStatement
+from bristle.peer.evidence import FLOOR, EvidenceLearner, StatedSamples, stated_counts
+from bristle.peer.record import Iteration, heard_of
+from bristle.rules.evidence import Evidence, Statement, state
+from bristle.simulation import Scenario, World
+from bristle.simulation.population import FeatureData
+from bristle.wire import Group, Identity
+from bristle.wire.statements import sign_statement
+
+CLASSES, FEATURES = 5, 12
+
+
+def make_data() -> FeatureData:
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(CLASSES, FEATURES))
+    labels = np.arange(400) % CLASSES
+    features = (centres[labels] + rng.normal(scale=0.7, size=(400, FEATURES))).astype(np.float32)
+    names = tuple(str(number) for number in range(CLASSES))
+    return FeatureData(features[:300], labels[:300], features[300:], labels[300:], names)
+
+
+def samples_of(labels: list[int], seed: int = 0) -> SampleStore:
+    rng = np.random.default_rng(seed)
+    store = SampleStore(CLASSES, FEATURES)
+    centres = np.random.default_rng(9).normal(size=(CLASSES, FEATURES))
+    store.add(centres[labels] + rng.normal(scale=0.5, size=(len(labels), FEATURES)), np.array(labels), rng=rng)
+    return store
+
+
+GROUP = Group(application="evidence", backbone="0" * 64, classes=tuple("abcde"), features=FEATURES)
+AUTHORS = [Identity.generate() for _ in range(5)]
+
+
+def received(author: int, statement: Statement, number: int = 1) -> ReceivedStatement:
+    identity = AUTHORS[author]
+    signed = sign_statement(statement, number=number, expires=2**31, identity=identity, group=GROUP)
+    return ReceivedStatement(
+        author=identity.key_id, statement=statement, number=number, expires=signed.expires, signed=signed, source=b""
+    )
+
+
+def stated_by(store: SampleStore) -> Statement:
+    return state(Evaluation(store.training.features, store.training.labels), CLASSES)
+
+
+def test_live_peers_decide_what_simulated_ones_do() -> None:
+    scenario = Scenario(
+        peers=4, attackers=0, rule=rules.create("evidence"), attack=create_attack("none"), classes_per_peer=2,
+        samples_per_class=6, held_out=4, iterations=1, seed=11,
+    )  # fmt: skip
+    world = World(scenario, make_data())
+    world.advance()
+    assert world.exchange is not None
+    assert world.bias is not None
+    held, held_out = world.held, world.population.held_out
+    for number in range(4):
+        parts = []
+        for samples in (held, held_out):
+            assert samples.index is not None
+            rows = samples.index[number][samples.labels[number] >= 0]
+            parts.append(Samples(samples.features[rows], samples.labels[number][samples.labels[number] >= 0]))
+        store = SampleStore.restore(*parts, classes=CLASSES)
+        learner = EvidenceLearner(samples=store, rule=Evidence(), seed=0)
+        others = [received(one, world.exchange.statements[one]) for one in range(4) if one != number]
+        learner.iterate(others)
+        np.testing.assert_allclose(learner.head, world.heads[number], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(learner.bias, world.bias[number], rtol=1e-3, atol=1e-3)
+
+
+def test_it_decides_when_something_has_changed() -> None:
+    store = samples_of([0, 1] * 10)
+    learner = EvidenceLearner(samples=store, rule=Evidence(), seed=0)
+    other = received(1, stated_by(samples_of([2, 3] * 10, seed=1)))
+    assert learner.is_news([])
+    learner.iterate([])
+    assert not learner.is_news([])
+    assert learner.is_news([other])
+    decision = learner.iterate([other])
+    assert not learner.is_news([other])
+    (heard,) = heard_of(decision, [other])
+    assert (heard.reason, heard.number, heard.iteration) == ("kept", 1, None)
+    assert [(one.label, one.reason) for one in heard.classes] == [(2, "kept"), (3, "kept")]
+    record = Iteration(iteration=2, at=1.0, seconds=0.1, heard=(heard,))
+    assert Iteration.from_json(record.to_json()) == record
+    # A rest is counted, and says nothing about anybody.
+    assert learner.rest().reasons.shape == (0,)
+    assert learner.iteration == 3
+    assert learner.is_news([received(1, other.statement, number=2)]), "a newer statement"
+    assert learner.is_news([]), "a statement has expired"
+    store.add(np.ones((1, FEATURES)), np.array([0]), rng=np.random.default_rng(0))
+    assert learner.is_news([other]), "a sample has come"
+
+
+def test_it_learns_classes_that_it_has_no_samples_of() -> None:
+    learner = EvidenceLearner(samples=samples_of([0, 1] * 10), rule=Evidence(), seed=0)
+    learner.iterate([received(1, stated_by(samples_of([2, 3] * 10, seed=1)))])
+    test = samples_of([0, 1, 2, 3] * 25, seed=2).training
+    assert (learner.scores(test.features).argmax(axis=1) == test.labels).mean() > 0.9
+
+
+def test_a_peer_without_samples_learns_from_others() -> None:
+    learner = EvidenceLearner(samples=SampleStore(CLASSES, FEATURES), rule=Evidence(), seed=0)
+    assert not learner.is_news([])
+    others = [received(one, stated_by(samples_of([0, 1, 2] * 10, seed=one))) for one in (1, 2, 3)]
+    assert learner.is_news(others)
+    learner.iterate(others)
+    test = samples_of([0, 1, 2] * 25, seed=5).training
+    assert (learner.scores(test.features).argmax(axis=1) == test.labels).mean() > 0.9
+
+
+def test_what_could_not_be_kept_is_decided_once_more() -> None:
+    learner = EvidenceLearner(samples=samples_of([0, 1] * 10), rule=Evidence(), seed=0)
+    before = learner.state
+    learner.iterate([])
+    learner.go_back(before, 0)
+    assert learner.is_news([])
+    assert not learner.head.any()
+
+
+@pytest.mark.parametrize(
+    ("held", "before", "stated"),
+    [
+        (FLOOR - 1, None, 0),
+        (FLOOR, None, FLOOR),
+        (25, 0, 25),
+        (26, 25, 25),  # The 26th would be the difference of the two.
+        (37, 25, 25),
+        (38, 25, 38),
+        (9, 5, 5),  # Half of five is fewer than the floor.
+        (10, 5, 10),
+    ],
+)
+def test_a_class_is_stated_anew_when_it_has_grown_enough(held: int, before: int | None, stated: int) -> None:
+    last = None if before is None else np.array([before])
+    assert stated_counts(np.array([held]), last).tolist() == [stated]
+
+
+def test_a_statement_is_of_the_same_samples_until_a_class_has_grown_enough() -> None:
+    store = samples_of([0] * 20 + [1] * 10)
+    first = StatedSamples.of(store, held_out=True)
+    assert first.counts.sum(axis=0).tolist() == [20, 10, 0, 0, 0]
+    stated = first.chosen(store)
+    rng = np.random.default_rng(1)
+    store.add(rng.normal(size=(18, FEATURES)), np.array([0] * 4 + [1] * 10 + [2] * 4), rng=rng)
+    second = StatedSamples.of(store, held_out=True, before=first)
+    assert second.counts.sum(axis=0).tolist() == [20, 20, 0, 0, 0]
+    again = second.chosen(store)
+    for label, same in ((0, True), (1, False)):
+        one, other = (np.sort(part.features[part.labels == label], axis=0) for part in (stated, again))
+        assert (one.shape == other.shape and bool((one == other).all())) is same
+    assert StatedSamples.of(store, held_out=False).counts[1].sum() == 0
