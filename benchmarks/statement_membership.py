@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from bristle.commands.demo import digits
 from bristle.learning.metrics import Evaluation
-from bristle.rules.evidence import Statement, state
+from bristle.rules.evidence import Evidence, Statement
 from bristle.simulation import FeatureData
 from membership import auc_and_tpr, likelihood_ratio
 from sections import replace_section
@@ -91,7 +91,7 @@ class Stated:
     scatter: Floats
 
 
-def make(data: FeatureData, each: int, game: Game, *, pool: int) -> Stated:
+def make(data: FeatureData, each: int, game: Game, *, pool: int, rule: Evidence | None = None) -> Stated:
     """Deal out a pool of twice `each` samples of a class, and let every peer state its half."""
     rng = np.random.default_rng([each, pool])
     everything, every_label = np.asarray(data.train, dtype=np.float64), np.asarray(data.train_labels)
@@ -107,12 +107,13 @@ def make(data: FeatureData, each: int, game: Game, *, pool: int) -> Stated:
     about = np.concatenate(rest)
     scatter = about.T @ about / len(about)
     scatter += 0.05 * np.trace(scatter) / len(scatter) * np.eye(len(scatter))
+    rule = rule or Evidence()
     member = np.zeros((game.peers, len(chosen)), dtype=np.bool_)
     statements = []
     for peer in range(game.peers):
         held = np.concatenate([2 * each * place + rng.permutation(2 * each)[:each] for place in range(CLASSES_HELD)])
         member[peer, held] = True
-        statements.append(_travelled(state(Evaluation(features[held], labels[held]), len(data.classes))))
+        statements.append(_travelled(rule.share(Evaluation(features[held], labels[held]), len(data.classes), rng=rng)))
     return Stated(features, labels, member, statements, centres, scatter)
 
 
@@ -146,6 +147,7 @@ def pulls(stated: Stated) -> tuple[Floats, Floats]:
     for one in stated.statements:
         rows = np.asarray(one.rows)
         moved = (rows - stated.centres)[stated.labels]
+        moved[np.asarray(one.counts)[stated.labels] == 0] = 0  # Nothing is stated of these classes.
         means.append((whitened * moved).sum(axis=1))
         rest = whitened - np.linalg.solve(stated.scatter, (rows - stated.centres).T).T[stated.labels]
         sketched = ((rest @ np.asarray(one.factors).T) ** 2).sum(axis=1)
@@ -161,7 +163,7 @@ def solutions(stated: Stated) -> Floats:
         x = stated.features[those]
         inner = x @ x.T
         inner += 1e-7 * np.trace(inner) / len(inner) * np.eye(len(inner))
-        sums = np.stack([np.asarray(one.rows)[number] * np.asarray(one.counts)[number] for one in stated.statements])
+        sums = np.stack([np.asarray(one.rows)[number] * (len(those) / 2) for one in stated.statements])
         halves = 0.5 * x.sum(axis=0)  # Half of the pool is in: solve for what differs from that.
         found[:, those] = 0.5 + np.linalg.solve(inner, x @ (sums - halves).T).T
     return found

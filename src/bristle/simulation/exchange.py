@@ -67,7 +67,11 @@ class Exchange:
     @cached_property
     def statements(self) -> list[Statement]:
         """What each benign peer states, as it travels: in 32 bits."""
-        return [_narrow(self.rule.share(samples, self._classes)) for samples in self.samples]
+        found = []
+        for peer, samples in enumerate(self.samples):
+            rng = np.random.default_rng([self._scenario.seed, int(Stream.SHARING), peer])
+            found.append(_narrow(self.rule.share(samples, self._classes, rng=rng)))
+        return found
 
     @cached_property
     def _sizes(self) -> Integers:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
 from bristle._core.arrays import from_numpy, is_array
-from bristle._core.validation import check_positive
+from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import Evaluation
 from bristle.rules.base import Rule, Verdict
 from bristle.rules.call import Context, Task
@@ -29,6 +29,7 @@ from bristle.rules.evidence.location import (
     robust_means,
     vet,
 )
+from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
 from bristle.rules.evidence.statement import Floats, Statement, state, unfit
 from bristle.rules.inbox import Inbox
@@ -236,6 +237,15 @@ class Evidence(Rule):
     cautious : bool
         Do not answer for disputed classes at all, and believe nothing about the scatter that is far from what the own
         samples show. Otherwise disputed classes are answered only where no own sample is lost to them.
+    withheld : tuple of int
+        Classes about which the peer states nothing, whatever it holds of them.
+    coarse_counts : bool
+        State of how many samples a mean is as the largest power of two that is not more.
+    privacy : Privacy or mapping, optional
+        Clip features and add noise to what is stated, so that statements are differentially private.
+
+    What a peer does not state it still uses itself: with one of the last three options the receiver's own statement is
+    made of its samples, whatever is passed as `own`.
     """
 
     rank: float = 2.4
@@ -244,19 +254,49 @@ class Evidence(Rule):
     quorum: float = 4.0
     held_out: bool = True
     cautious: bool = False
+    withheld: tuple[int, ...] = ()
+    coarse_counts: bool = False
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         for name in ("rank", "cap", "refuse", "quorum"):
             check_positive(name, getattr(self, name))
+        for number in self.withheld:
+            check_count("withheld", number)
+        if self.privacy is not None:
+            object.__setattr__(self, "privacy", Privacy.of(self.privacy))
 
     @property
     def shares(self) -> str:
         """What peers that use the rule exchange."""
         return "evidence"
 
-    def share(self, samples: Evaluation, classes: int, head: Array | None = None) -> Statement:
-        """Return what a peer with these samples [S, D] shares."""
-        return state(samples, classes, rank=self.rank)
+    def share(
+        self,
+        samples: Evaluation,
+        classes: int,
+        head: Array | None = None,
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> Statement:
+        """Return what a peer with these samples [S, D] shares; `rng` draws noise that is to be the same again."""
+        absent = [number for number in self.withheld if number >= classes]
+        if absent:
+            raise ValueError(f"withheld has the class {absent[0]}, but classes are numbered 0 to {classes - 1}")
+        if self.withheld:
+            labels = to_numpy(samples.labels)
+            samples = Evaluation(samples.features, np.where(np.isin(labels, self.withheld), -1, labels))
+        stated = (
+            state(samples, classes, rank=self.rank)
+            if self.privacy is None
+            else self.privacy.state(samples, classes, rng=rng)
+        )
+        return stated.coarse() if self.coarse_counts else stated
+
+    @property
+    def _states_all(self) -> bool:
+        """Whether a peer states what it itself uses."""
+        return not self.withheld and not self.coarse_counts and self.privacy is None
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Refuse heads: evidence is made of statements."""
@@ -331,6 +371,8 @@ class Evidence(Rule):
         """Decide for one receiver; `theirs` are strangers' statements, None where one is absent."""
         own = own.numpy()
         classes, features = own.rows.shape
+        if not self._states_all:
+            own = state(samples, classes, rank=self.rank)
         x, y = to_numpy(samples.features).astype(np.float64), to_numpy(samples.labels)
         x, y = x[y >= 0], y[y >= 0]
         reasons, places, statements = _usable(own, theirs)

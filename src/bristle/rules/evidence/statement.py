@@ -60,6 +60,12 @@ class Statement:
         parts = (self.rows, self.counts, self.factors, self.diagonal)
         return Statement(*(None if part is None else to_numpy(part).astype(np.float64) for part in parts))
 
+    def coarse(self) -> Statement:
+        """Return the statement with every count lowered to a power of two."""
+        counts = to_numpy(self.counts).astype(np.float64)
+        powers = 2.0 ** np.floor(np.log2(np.maximum(counts, 1.0)))
+        return Statement(self.rows, np.where(counts > 0, powers, 0.0), self.factors, self.diagonal)
+
     @classmethod
     def stack(cls, statements: Sequence[Statement]) -> Statement:
         """Return a batch [M, ...] of statements of NumPy arrays; factors are padded with zeros to the highest rank."""
