@@ -13,7 +13,7 @@ import torch
 
 from bristle import attacks, rules
 from bristle.rules import Rule
-from bristle.simulation import FeatureData, LargeWorld, RandomNeighbours, Scenario, World, on_device, run
+from bristle.simulation import FeatureData, LargeWorld, RandomNeighbours, Scenario, World, measure, on_device, run
 from bristle.simulation.large.memory import suits
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "own-rule.md"
@@ -45,6 +45,22 @@ class BestTested(Rule):
         best = xp.astype(right == xp.max(right, axis=-1, keepdims=True), inbox.own.dtype)
         weights = best / xp.sum(best, axis=-1, keepdims=True)
         return rules.combination(inbox, weights, rules.kept_or(xp, best[:, 1:] > 0, rules.Reason.NOT_CHOSEN))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owners(Rule):
+    """x'_c = the mean of row c over the receiver and all who claim class c."""
+
+    uses_claims = True
+
+    def decide(self, inbox: rules.Inbox, task: rules.Task) -> rules.Verdict:
+        assert task.claims is not None
+        xp = inbox.xp
+        claimed = xp.astype(task.claims, inbox.own.dtype)
+        weights = xp.concat([xp.ones_like(claimed[:, :1]), claimed], axis=1)
+        weights = weights / xp.sum(weights, axis=1, keepdims=True)
+        reasons = rules.kept_or(xp, xp.any(task.claims, axis=2), rules.Reason.NOT_CHOSEN)
+        return rules.Verdict(inbox.combine_rows(weights), lambda: weights, reasons)
 
 
 class Halved(rules.FedAvg):
@@ -86,6 +102,20 @@ def test_a_rule_of_the_tutorial_works_on_a_device(
     chained = scenario(rules.chain(rules.Bucketing(s=2), rule))  # Rounding decides ties there.
     found, wanted = run(chained, on_device(data, device), evaluate_peers=30).last(), run(chained, data).last()
     assert found["accuracy_mean"] == pytest.approx(wanted["accuracy_mean"], abs=0.03)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_claims_reach_a_rule_that_uses_them(device: str, data: FeatureData) -> None:
+    chosen = replace(scenario(Owners()), claiming=0.8)
+    plain, large = World(chosen, data), LargeWorld(replace(chosen, receivers_at_once=7), on_device(data, device))
+    for _ in range(6):
+        latest, given = plain.advance(), large.advance(weigh=True)
+    np.testing.assert_allclose(large.heads.cpu().numpy(), plain.heads, rtol=0, atol=5e-5)
+    wanted = measure(plain, latest)
+    assert given == pytest.approx((wanted.weight_benign, wanted.weight_malicious), abs=1e-5)
+    silent = LargeWorld(replace(chosen, claiming=0.0), on_device(data, device)).advance(weigh=True)
+    assert silent is not None
+    assert silent[0] == 0 < silent[1]  # Only attackers claim, and they claim all.
 
 
 def test_a_rule_that_overrides_the_call_runs_the_ordinary_way(data: FeatureData) -> None:

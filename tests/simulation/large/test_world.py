@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,13 +34,6 @@ DEVICES = [
 ]
 CLASSES = 6
 NARROW = Precision(moments="bfloat16", shared="bfloat16")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AsksForClaims(rules.Bristle):
-    """Bristle that wants to know what senders claim."""
-
-    uses_claims = True
 
 
 def scenario(**options: Any) -> Scenario:
@@ -171,7 +164,6 @@ def test_a_world_that_does_not_fit_is_refused_with_what_would() -> None:
         ({"attack": attacks.create("krum")}, "must send what they trained"),
         ({"asynchrony": Asynchrony(loss=0.1)}, "no message be lost"),
         ({"user_shift": 0.1}, "users must not differ"),
-        ({"rule": AsksForClaims()}, "claims"),
         ({"topology": RandomNeighbours(k=70), "peers": 90}, "more others than their rule looks at, which is 48"),
     ],
 )

@@ -118,7 +118,7 @@ def plan_for(
     tests = scenario.held_out * scenario.classes_per_peer
     most = scenario.rule.beta if isinstance(scenario.rule, Bristle) else models  # Others do not choose among models.
     # Outputs and what is counted of them, for every model and test; the new head; weights.
-    working = 10 * (models + 1) * tests * classes + 8 * size + 80 * (models + 1) * classes
+    working = 10 * (models + 1) * tests * classes + 8 * size + 81 * (models + 1) * classes
     if type(scenario.rule) not in SPARING or models > most or kind != "cuda":
         working += 16 * (models + 1) * size + 8 * tests * features
     chunk = scenario.receivers_at_once or max(1, min(1 << 16, WORKING_BYTES[kind] // working))
@@ -129,7 +129,8 @@ def plan_for(
         shared=width * size * (nodes + halo) // max(1, nodes),
         moments=2 * size * (4 if scenario.precision.moments == "same" else 2),
         previous=0 if type(scenario.rule) in FORGETFUL else 4 * size,
-        lists=8 * (2 * models + 2 * tests + 4 * scenario.samples_per_class * classes),
+        lists=8 * (2 * models + 2 * tests + 4 * scenario.samples_per_class * classes)
+        + (classes if scenario.rule.uses_claims else 0),
         tables=samples * features * (4 if width == 4 else 6),
         working=working * chunk,
         chunk=chunk,
@@ -167,8 +168,6 @@ def suits_scenario(scenario: Scenario) -> str | None:
         return f"its rule must not override __call__, as {type(scenario.rule).__name__} does"
     if scenario.rule.initial_state(np.zeros((1, 2, 1), dtype=np.float32)) is not None:
         return "its rule must not remember anything from call to call"
-    if scenario.rule.uses_claims:
-        return "its rule must not heed claims"
     if not scenario.sharing.plain:
         return "its peers must share heads as they are"
     if scenario.head is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bristle._core import Array, namespace
 from bristle._core.rng import Stream, stream_key
 from bristle.learning import Evaluation
@@ -123,12 +125,21 @@ class LargeWorld:
         self._steps = torch.zeros(nodes, dtype=torch.int64, device=device)
         size = (nodes + territory.halo, self.head_shape[0] * self.head_shape[1])
         self._pool = torch.zeros(size, dtype=self._table.dtype, device=device)
+        self._claims = self._claimed() if scenario.rule.uses_claims else None
         forgets = type(scenario.rule) in FORGETFUL
         self._previous = None if forgets else torch.zeros((self._peers, size[1]), device=device)
         self._keys = torch.zeros(2, dtype=torch.int64, device=device)
         self._given = torch.zeros(2, dtype=torch.float64, device=device)
         self._exchange = territory.exchange(torch, device)
         self._fused = fused_for(self.data.train) if self._index.shape[1] <= MOST_MODELS else None
+
+    def _claimed(self) -> Array:
+        """Return the classes that every node of the world claims [peers + attackers, C]; attackers claim all."""
+        scenario, classes = self.scenario, self.head_shape[0]
+        claims = np.ones((scenario.peers + scenario.attackers, classes), dtype=np.bool)
+        claims[: scenario.peers] = self.population.claims(classes, scenario.rule)
+        claims[: scenario.peers - round(scenario.claiming * scenario.peers)] = False
+        return self._torch.as_tensor(claims, device=self._device)
 
     @property
     def heads(self) -> Array:
@@ -203,7 +214,7 @@ class LargeWorld:
             tests = tests.gathered(own.dtype)
         task = Task(
             evaluation=Evaluation(tests, self._tests.labels[part]),
-            claims=None,
+            claims=None if self._claims is None else self._claims[self._senders[part]],
             previous=None if self._previous is None else self._previous[part],
             senders=self._senders[part],
             draws=self._draws(1, self._ids[part], index.shape[1]) if scenario.rule.stochastic else None,
