@@ -10,8 +10,8 @@ from bristle.p2p.roster import GRACE, Roster
 from bristle.wire.admission import (
     MOST_GENERATIONS,
     MOST_SEATS,
+    Admission,
     Invitation,
-    Membership,
     Offer,
     Revocation,
     decode_record,
@@ -38,7 +38,7 @@ def membership(
     expires: int = 0,
     accepted: int = 1,
     founders: Iterable[str] = ("ann",),
-) -> Membership:
+) -> Admission:
     """Return what two people signed, whatever the rules say."""
     group = founded(*founders).id
     offer = Offer.sign(
@@ -53,7 +53,7 @@ def membership(
     return offer.accept(identity(invitee), group, number=accepted)
 
 
-def by_code(inviter: str, code: str, invitee: str, *, slot: int = 1, seats: int = 0, accepted: int = 1) -> Membership:
+def by_code(inviter: str, code: str, invitee: str, *, slot: int = 1, seats: int = 0, accepted: int = 1) -> Admission:
     once, group = identity(code), founded("ann").id
     offer = Offer.sign(identity(inviter), group, slot=slot, number=1, invitee=once.key_id, by_code=True, seats=seats)
     return offer.accept(identity(invitee), group, number=accepted, code=once.secret)
@@ -317,11 +317,11 @@ def replaced(roster: Roster, offer: Offer) -> Invitation:
     )
 
 
-def random_records(rng: random.Random) -> list[Membership | Revocation]:
+def random_records(rng: random.Random) -> list[Admission | Revocation]:
     """Return what a group with liars in it may have signed."""
     names = ["ann", *(f"member {number}" for number in range(12))]
     group = founded("ann").id
-    records: list[Membership | Revocation] = []
+    records: list[Admission | Revocation] = []
     for _ in range(40):
         inviter, invitee = rng.sample(names, 2)
         slot, number, seats = rng.randint(1, 4), rng.randint(1, 3), rng.choice([0, 1, 2, 3, 6])

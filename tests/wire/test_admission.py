@@ -4,8 +4,8 @@ import pytest
 
 from bristle.wire.admission import (
     MOST_SEATS,
+    Admission,
     Invitation,
-    Membership,
     Offer,
     Revocation,
     decode_record,
@@ -23,11 +23,11 @@ def an_offer(**changes: object) -> Offer:
     return Offer.sign(ANN, GROUP.id, **options)  # type: ignore[arg-type]
 
 
-def a_membership() -> Membership:
+def a_membership() -> Admission:
     return an_offer().accept(BEN, GROUP.id, number=8)
 
 
-def a_membership_by_code() -> Membership:
+def a_membership_by_code() -> Admission:
     code = identity("code")
     return an_offer(invitee=code.key_id, by_code=True).accept(BEN, GROUP.id, number=8, code=code.secret)
 
@@ -36,11 +36,11 @@ def a_revocation() -> Revocation:
     return Revocation.sign(ANN, GROUP.id, inviter=ANN.key_id, slot=1, number=7)
 
 
-RECORDS: list[Membership | Revocation] = [a_membership(), a_membership_by_code(), a_revocation()]
+RECORDS: list[Admission | Revocation] = [a_membership(), a_membership_by_code(), a_revocation()]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=["membership", "by code", "revocation"])
-def test_records_decode_to_what_was_signed(record: Membership | Revocation) -> None:
+def test_records_decode_to_what_was_signed(record: Admission | Revocation) -> None:
     decoded = decode_record(record.data)
     assert decoded == record
     assert decoded.is_signed(GROUP.id)
@@ -48,7 +48,7 @@ def test_records_decode_to_what_was_signed(record: Membership | Revocation) -> N
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=["membership", "by code", "revocation"])
-def test_signatures_cover_every_bit(record: Membership | Revocation) -> None:
+def test_signatures_cover_every_bit(record: Admission | Revocation) -> None:
     for bit in range(8 * len(record.data)):
         changed = bytearray(record.data)
         changed[bit // 8] ^= 1 << bit % 8

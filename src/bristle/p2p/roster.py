@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from bristle.wire.admission import (
     MOST_GENERATIONS,
     MOST_SEATS,
+    Admission,
     Invitation,
-    Membership,
     Offer,
     Record,
     Revocation,
@@ -27,7 +27,7 @@ GRACE = 30 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Member:
+class RosterEntry:
     """A member of a founded group.
 
     Parameters
@@ -58,7 +58,7 @@ class Member:
 class _Slot:
     """The records of a slot: memberships by the newest offer, more than one only if a code was used twice."""
 
-    memberships: list[Membership] = field(default_factory=list)
+    memberships: list[Admission] = field(default_factory=list)
     revocation: Revocation | None = None
 
     def entries(self) -> Iterator[tuple[bytes, tuple[bytes, ...]]]:
@@ -75,17 +75,19 @@ class _Slot:
 class _View:
     """What a set of records says at a time."""
 
-    members: dict[bytes, Member]
-    proofs: dict[bytes, Membership]
+    members: dict[bytes, RosterEntry]
+    proofs: dict[bytes, Admission]
     counted: set[tuple[bytes, int]]
     changes: float
     """When something expires next."""
 
-    def admit(self, proof: Membership, host: Member) -> Member:
+    def admit(self, proof: Admission, host: RosterEntry) -> RosterEntry:
         """Add a member by its membership, and return it."""
         offer = proof.offer
         ends = [end for end in (host.expires, offer.expires) if end]
-        member = Member(proof.key_id, host.key_id, host.generation + 1, offer.seats, min(ends, default=0), offer.slot)
+        member = RosterEntry(
+            proof.key_id, host.key_id, host.generation + 1, offer.seats, min(ends, default=0), offer.slot
+        )
         self.members[member.key_id], self.proofs[member.key_id] = member, proof
         self.counted.add((host.key_id, offer.slot))
         self.changes = min(self.changes, offer.expires or math.inf)
@@ -127,7 +129,7 @@ class Roster:
         """Return whether a key id is a member's now."""
         return key_id in self._current().members
 
-    def members(self) -> dict[bytes, Member]:
+    def members(self) -> dict[bytes, RosterEntry]:
         """Return the members by key id, inviters before those whom they invited."""
         return dict(self._current().members)
 
@@ -179,15 +181,15 @@ class Roster:
             record = decoded
         if record.id in self._ids:
             return False
-        inviter = record.offer.inviter_id if isinstance(record, Membership) else record.inviter
-        number = record.offer.slot if isinstance(record, Membership) else record.slot
+        inviter = record.offer.inviter_id if isinstance(record, Admission) else record.inviter
+        number = record.offer.slot if isinstance(record, Admission) else record.slot
         hosts = self._hosts(inviter)
         if not hosts:
             return Refusal.UNKNOWN_INVITER
         if all(number > host.seats for host, _ in hosts):
             return Refusal.OVER_ALLOWANCE
         slot = self._slots.get(inviter, {}).get(number) or _Slot()
-        if isinstance(record, Membership):
+        if isinstance(record, Admission):
             answer = self._add_membership(hosts, slot, record)
         else:
             answer = self._add_revocation(inviter, slot, record)
@@ -212,13 +214,15 @@ class Roster:
         now = self._clock()
         return (self._view, now), (self._kept, now - GRACE)
 
-    def _hosts(self, inviter: bytes) -> list[tuple[Member, float]]:
+    def _hosts(self, inviter: bytes) -> list[tuple[RosterEntry, float]]:
         """Return an inviter as a member now and before, with the times."""
         if self._stale and inviter not in self._view.members and inviter not in self._kept.members:
             self._current()
         return [(view.members[inviter], at) for view, at in self._views() if inviter in view.members]
 
-    def _add_membership(self, hosts: list[tuple[Member, float]], slot: _Slot, membership: Membership) -> bool | Refusal:
+    def _add_membership(
+        self, hosts: list[tuple[RosterEntry, float]], slot: _Slot, membership: Admission
+    ) -> bool | Refusal:
         offer = membership.offer
         if 0 < offer.expires <= self._clock() - GRACE:
             return Refusal.EXPIRED
@@ -249,13 +253,13 @@ class Roster:
         self.revision += 1
         return True
 
-    def _extends(self, hosts: list[tuple[Member, float]], membership: Membership) -> bool:
+    def _extends(self, hosts: list[tuple[RosterEntry, float]], membership: Admission) -> bool:
         """Return whether all that follows from a membership in a free slot is one more member."""
         known = any(membership.key_id in view.members for view, _ in self._views())
         roomy = all(self._taken[host.key_id] <= host.seats and host.generation < MOST_GENERATIONS for host, _ in hosts)
         return roomy and not known and not self._stale
 
-    def _fits(self, host: Member, offer: Offer, now: float) -> bool:
+    def _fits(self, host: RosterEntry, offer: Offer, now: float) -> bool:
         """Return whether a member may invite, and its seats suffice for a slot after the lower ones."""
         taken = self._taken.get(host.key_id)
         if taken is None:
@@ -268,7 +272,7 @@ class Roster:
         lower = sum(1 + one.offer.seats for number, one in self._counting(host, now) if number < offer.slot)
         return lower + 1 + offer.seats <= host.seats
 
-    def _counting(self, host: Member, now: float) -> Iterator[tuple[int, Membership]]:
+    def _counting(self, host: RosterEntry, now: float) -> Iterator[tuple[int, Admission]]:
         """Yield the slots of a member that fit its seats, with their memberships; expired ones take no seats."""
         spent = 0
         for number, slot in sorted(self._slots.get(host.key_id, {}).items()):
@@ -318,16 +322,16 @@ class Roster:
     def _walk(self, now: float) -> _View:
         """Find the members from the founders on."""
         share = MOST_SEATS // len(self._founders)
-        level = [Member(founder, None, 0, share, 0, 0) for founder in sorted(self._founders)]
+        level = [RosterEntry(founder, None, 0, share, 0, 0) for founder in sorted(self._founders)]
         view = _View({member.key_id: member for member in level}, {}, set(), math.inf)
         for _ in range(MOST_GENERATIONS):
-            found: dict[bytes, Membership] = {}
+            found: dict[bytes, Admission] = {}
             for host in level:
                 self._count(host, now, view, found)
             level = [view.admit(proof, view.members[proof.offer.inviter_id]) for _, proof in sorted(found.items())]
         return view
 
-    def _count(self, host: Member, now: float, view: _View, found: dict[bytes, Membership]) -> None:
+    def _count(self, host: RosterEntry, now: float, view: _View, found: dict[bytes, Admission]) -> None:
         """Note the members of the next generation whom a member invited."""
         for number, membership in self._counting(host, now):
             if membership.offer.expires:
@@ -458,7 +462,7 @@ class Roster:
         if not answer:
             raise ValueError(f"the invitation was used or replaced; ask {offer.inviter_id.hex()} for another")
 
-    def _of_slot(self, offer: Offer) -> list[Membership]:
+    def _of_slot(self, offer: Offer) -> list[Admission]:
         slot = self._slots.get(offer.inviter_id, {}).get(offer.slot)
         return [] if slot is None else slot.memberships
 
@@ -491,7 +495,7 @@ class Roster:
         return signed
 
 
-def _line(key_id: bytes | None, members: dict[bytes, Member]) -> Iterator[bytes]:
+def _line(key_id: bytes | None, members: dict[bytes, RosterEntry]) -> Iterator[bytes]:
     """Yield a member, its inviter, and so on up to a founder."""
     while key_id is not None and key_id in members:
         yield key_id
@@ -511,11 +515,11 @@ def _largest_number(slot: _Slot | None) -> int:
     return max(numbers + ([slot.revocation.number] if slot.revocation is not None else []), default=0)
 
 
-def _rank(membership: Membership) -> tuple[int, bytes, int, bytes]:
+def _rank(membership: Admission) -> tuple[int, bytes, int, bytes]:
     """Return what orders the memberships of one slot: the newest offer, and its newest acceptance."""
     return membership.offer.number, membership.offer.data, membership.number, membership.id
 
 
-def _preference(membership: Membership) -> tuple[int, bytes]:
+def _preference(membership: Admission) -> tuple[int, bytes]:
     """Return what orders the memberships of one member in one generation: the newest acceptance."""
     return membership.number, membership.id

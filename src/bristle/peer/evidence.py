@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,12 @@ from bristle._core.rng import Stream
 from bristle.learning.metrics import Evaluation
 from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import SampleStore
-from bristle.p2p.statements import ReceivedStatement
 from bristle.peer.step import StepState
 from bristle.rules import Decision
 from bristle.rules.evidence import Evidence, Statement
+
+if TYPE_CHECKING:  # Reports of simulations read stores, and need no network.
+    from bristle.p2p.statements import ReceivedStatement
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]

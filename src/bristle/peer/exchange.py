@@ -31,7 +31,7 @@ LONGEST_REST = 3600.0
 """Seconds after which a peer at rest looks again whether there is anything to do: clocks may be set."""
 
 
-class Exchange(Protocol):
+class PeerExchange(Protocol):
     """What a running peer gets from others, and what it shares with them."""
 
     held_back: str | None

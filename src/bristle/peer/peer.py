@@ -19,7 +19,7 @@ from bristle.backbones.head import Head
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
-from bristle.peer.exchange import EvidenceExchange, Exchange, HeadExchange
+from bristle.peer.exchange import EvidenceExchange, HeadExchange, PeerExchange
 from bristle.peer.learner import default_rule, live_rule
 from bristle.peer.pace import Pace, Rhythm, Traffic
 from bristle.peer.record import LOG, Iteration, Turn, log_turn
@@ -146,7 +146,7 @@ class Peer:
         self._work: asyncio.Future[tuple[Iteration, Decision, tuple[bytes, ...]]] | None = None
         self._state: PeerState | None = None
         self._overlay: Overlay | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: PeerExchange | None = None
         self._exits = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -194,7 +194,7 @@ class Peer:
             start=self._start,
         )
 
-    def _make_exchange(self, network: Overlay, state: PeerState) -> Exchange:
+    def _make_exchange(self, network: Overlay, state: PeerState) -> PeerExchange:
         if state.evidence is None:
             return HeadExchange(network, state, self._traffic, self._sharing)
         return EvidenceExchange(network, state, self._traffic, self.pace)
@@ -302,7 +302,7 @@ class Peer:
         waiting = self._rhythm.waiting or self._exchanging.held_back
         return status_of(self._network, self._open_state, self._traffic, waiting=waiting)
 
-    async def _turn(self, exchange: Exchange, state: PeerState, goal: int | None) -> None:
+    async def _turn(self, exchange: PeerExchange, state: PeerState, goal: int | None) -> None:
         taken = exchange.take()
         work = partial(
             state.iterate,
@@ -351,7 +351,7 @@ class Peer:
         return self._overlay
 
     @property
-    def _exchanging(self) -> Exchange:
+    def _exchanging(self) -> PeerExchange:
         if self._exchange is None:
             raise ValueError("the peer is not running: use it as `async with Peer(...) as peer:`")
         return self._exchange

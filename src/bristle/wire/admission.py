@@ -112,7 +112,7 @@ class Offer:
         content, signature = self.data[: _OFFER.size], self.data[_OFFER.size :]
         return verify(self.inviter, signature, _OFFER_DOMAIN + group + content)
 
-    def accept(self, identity: Identity, group: bytes, *, number: int, code: bytes | None = None) -> Membership:
+    def accept(self, identity: Identity, group: bytes, *, number: int, code: bytes | None = None) -> Admission:
         """Return the membership that the invitee signs.
 
         Parameters
@@ -136,12 +136,12 @@ class Offer:
                 raise ValueError(
                     f"the invitation is for the peer {self.invitee.hex()}, not for this one, {identity.key_id.hex()}"
                 )
-            return Membership.decode(bytes([MEMBERSHIP]) + data)
+            return Admission.decode(bytes([MEMBERSHIP]) + data)
         once = Identity(code or bytes(SECRET_BYTES))
         if once.key_id != self.invitee:
             raise ValueError("the one-time code does not fit the invitation")
         data += once.key + once.sign(_CODE_DOMAIN + group + accepted)
-        return Membership.decode(bytes([MEMBERSHIP_BY_CODE]) + data)
+        return Admission.decode(bytes([MEMBERSHIP_BY_CODE]) + data)
 
 
 def record_id(data: bytes) -> bytes:
@@ -150,7 +150,7 @@ def record_id(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Membership:
+class Admission:
     """An offer that its invitee accepted.
 
     Parameters
@@ -171,7 +171,7 @@ class Membership:
     data: bytes
 
     @classmethod
-    def decode(cls, data: bytes) -> Membership:
+    def decode(cls, data: bytes) -> Admission:
         """Return the membership in so many bytes as it has, without any check."""
         key, number = _ACCEPTANCE.unpack_from(data, 1 + _OFFER_BYTES)
         return cls(Offer.decode(data[1 : 1 + _OFFER_BYTES]), key, number, data)
@@ -251,7 +251,7 @@ class Revocation:
         return verify(self.revoker, signature, _REVOCATION_DOMAIN + group + content)
 
 
-Record = Membership | Revocation
+Record = Admission | Revocation
 
 
 def decode_record(data: bytes) -> Record | Refusal:
@@ -262,7 +262,7 @@ def decode_record(data: bytes) -> Record | Refusal:
     if kind == REVOCATION:
         revocation = Revocation.decode(data)
         return revocation if revocation.number <= LARGEST_NUMBER and revocation.slot else Refusal.MALFORMED
-    membership = Membership.decode(data)
+    membership = Admission.decode(data)
     offer = membership.offer
     if (
         data[_FLAGS_AT] != (_BY_CODE if kind == MEMBERSHIP_BY_CODE else 0)
