@@ -57,5 +57,5 @@ def report() -> Report:
         Section(name="speed", title="Speed", text="", panels=(time,)),
         Section(name="words", title="Words only", text="Nothing to see."),
     )
-    facts = (("Seeds", "0, 1, 2"), ("Bristle", "0.1.0"))
+    facts = (("Seeds", "0, 1, 2"), ("Bristle", "0.2.0"))
     return Report(title="All of it", summary="What was found.", sections=sections, facts=facts)
