@@ -36,6 +36,7 @@ TARGETS = (
     "transfer",
     "datagrams",
     "forwarding",
+    "roster",
     "http",
     "toml",
     "npz",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bristle.wire import messages
+from bristle.wire.admission import Offer, Revocation
+from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.messages import (
     Acknowledgement,
@@ -14,11 +16,28 @@ from bristle.wire.messages import (
     Message,
     Peers,
     Piece,
+    Records,
+    RosterIds,
     SignedManifest,
 )
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import LARGEST_DATAGRAM
 from harness import BrokenPromiseError, Target
+
+
+def _records() -> tuple[bytes, bytes, bytes]:
+    """Return a record of each kind."""
+    group, (ann, ben, code) = bytes(20), (Identity(bytes([number]) * 32) for number in range(3))
+    offer = Offer.sign(ann, group, slot=1, number=7, invitee=ben.key_id, seats=3, expires=2_000_000_000)
+    by_code = Offer.sign(ann, group, slot=2, number=7, invitee=code.key_id, by_code=True)
+    return (
+        offer.accept(ben, group, number=8).data,
+        by_code.accept(ben, group, number=8, code=code.secret).data,
+        Revocation.sign(ann, group, inviter=ann.key_id, slot=1, number=7).data,
+    )
+
+
+MEMBERSHIP, BY_CODE, REVOCATION = _records()
 
 
 def check(data: bytes) -> str:
@@ -51,6 +70,10 @@ def seeds() -> dict[str, bytes]:
         "meet": Meet(b"\x05" * 20),
         "call": CallRequest(b"\x05" * 20, b"\x01\x02\x03\x04", (("192.0.2.1", 7700), six, ("192.168.1.2", 7700))),
         "call-nowhere": CallRequest(b"\x05" * 20),
+        "roster": RosterIds(b"a digest", bytes(8), b"\xff" * 8, (b"\x01" * 8, b"\x02" * 8)),
+        "roster-answer": RosterIds(b"a digest", b"\x01" * 8, b"\x02" * 8, (b"\x01" * 8,), answers=True),
+        "roster-digest": RosterIds(b"a digest"),
+        "records": Records((MEMBERSHIP, BY_CODE, REVOCATION)),
         "forward": Forward(b"\x01\x02\x03\x04", b"a datagram"),
         "forwarded": Forwarded(b"\x01\x02\x03\x04", b"a datagram"),
         "closed": Forwarded(b"\x01\x02\x03\x04"),
@@ -58,4 +81,6 @@ def seeds() -> dict[str, bytes]:
     return {name: messages.encode(message) for name, message in made.items()}
 
 
-TARGET = Target(name="messages", check=check, seeds=seeds, largest=LARGEST_DATAGRAM, tokens=(b"\x04", b"\x06"))
+TARGET = Target(
+    name="messages", check=check, seeds=seeds, largest=LARGEST_DATAGRAM, tokens=(b"\x04", b"\x06", b"\x0e", b"\x0f")
+)

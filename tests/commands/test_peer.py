@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bristle.cli import app, main
-from bristle.commands.peer import PeerOptions, address, http_address, names, read_members, read_secret
+from bristle.commands.peer import PeerOptions, address, http_address, names, read_key_ids, read_secret
 from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.conditions import describe
@@ -192,7 +192,7 @@ def test_secrets_and_members_are_read_with_care(tmp_path: Path) -> None:
     assert read_secret(secret) == b"quite a long secret"
     members = tmp_path / "members"
     members.write_text(f"# ours\n{'ab' * 20}  # the clinic\n\n")
-    assert read_members(members) == frozenset({bytes.fromhex("ab" * 20)})
+    assert read_key_ids(members, "--members-file") == frozenset({bytes.fromhex("ab" * 20)})
     members.write_text("xyz\n")
     with pytest.raises(ValueError, match="line 1: 'xyz'"):
-        read_members(members)
+        read_key_ids(members, "--members-file")

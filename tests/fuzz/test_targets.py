@@ -16,7 +16,16 @@ from harness import BrokenPromiseError, Reader, Target, Watch, counted
 from mutation import Mutator
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-SLOW_ONES = {"transfer": 200, "datagrams": 100, "forwarding": 100, "npz": 200, "idx": 200, "images": 200, "toml": 150}
+SLOW_ONES = {
+    "transfer": 200,
+    "datagrams": 100,
+    "forwarding": 100,
+    "roster": 100,
+    "npz": 200,
+    "idx": 200,
+    "images": 200,
+    "toml": 150,
+}
 INPUTS = 2_000
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bristle.commands.demo.relay import ImpairedLine, Impairment, bound_socket
 from bristle.p2p import Limits, Overlay
 from bristle.p2p.node import Node
+from bristle.p2p.roster import Roster
 from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
 
@@ -49,6 +50,7 @@ class VirtualNetwork:
         limits: Limits | None = None,
         host: str = "127.0.0.1",
         port: int,
+        roster: Roster | None = None,
     ) -> Node:
         address = (host, port)
         node = Node(
@@ -58,6 +60,7 @@ class VirtualNetwork:
             send=lambda to, datagram: self.send(address, to, datagram),
             send_near=lambda to, datagram: self.send_near(address, to, datagram),
             sequence=int(self.now * 1000),
+            roster=roster,
             rng=random.Random(self.rng.random()),
         )
         self.nodes[address] = node

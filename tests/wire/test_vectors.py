@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bristle.p2p.beacon import encode_beacon
 from bristle.rules import Statement
 from bristle.wire import Group, Identity, handshake, messages
+from bristle.wire.admission import Offer, Revocation
 from bristle.wire.encoding import PLAIN, encode_statement
 from bristle.wire.grid import GridHead, encode_grid, on_grid
 from bristle.wire.handshake import Caller, CookieJar, Join, OtherVersion, Welcome, answer_join, decode
@@ -62,6 +63,7 @@ def vectors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "messages": said(),
         "head": head(caller, closed),
         "statement": statement(caller, closed),
+        "founded group": founded(caller, called, fields),
     }
 
 
@@ -134,6 +136,34 @@ def conversation(caller: Identity, called: Identity, of: Group, monkeypatch: pyt
     }
 
 
+def founded(ann: Identity, ben: Identity, fields: dict[str, Any]) -> dict[str, Any]:
+    of = Group(**fields, founders=frozenset([ann.key_id]))
+    code, expires = Identity(counting(200)), 1_800_000_000
+    offer = Offer.sign(ann, of.id, slot=1, number=7, invitee=ben.key_id, seats=3, expires=expires)
+    by_code = Offer.sign(ann, of.id, slot=2, number=8, invitee=code.key_id, by_code=True)
+    membership = offer.accept(ben, of.id, number=9)
+    revocation = Revocation.sign(ann, of.id, inviter=ann.key_id, slot=1, number=7)
+    return {
+        "founders": [ann.key_id.hex()],
+        "id": of.id.hex(),
+        "offer: slot 1, number 7, 3 seats": offer.data.hex(),
+        "membership: number 9": membership.data.hex(),
+        "secret of the code": code.secret.hex(),
+        "membership by the code: slot 2, number 8, no seats, for ever; accepted with number 9": by_code.accept(
+            ben, of.id, number=9, code=code.secret
+        ).data.hex(),
+        "revocation: slot 1, number 7": revocation.data.hex(),
+        "ids of the membership and the revocation": [membership.id.hex(), revocation.id.hex()],
+        "credentials of the caller, cookie 16 times 01": [
+            datagram.hex()
+            for datagram in handshake.encode_credentials(of, bytes(range(16)), [membership.data], cookie=b"\x01" * 16)
+        ],
+        "credentials of the called": [
+            datagram.hex() for datagram in handshake.encode_credentials(of, bytes(range(16)), [membership.data])
+        ],
+    }
+
+
 def said() -> dict[str, str]:
     others = ((b"\x55" * 20, ("192.0.2.1", 7700)), (b"\x66" * 20, ("::1", 1)))
     local = (("192.168.1.2", 7700),)
@@ -159,6 +189,10 @@ def said() -> dict[str, str]:
         "forwarded: circuit 01020304": messages.Forwarded(bytes([1, 2, 3, 4]), b"a datagram"),
         "forwarded: circuit 01020304 is closed": messages.Forwarded(bytes([1, 2, 3, 4])),
         "leave": messages.Leave(),
+        "roster: the digest 'a digest' alone": messages.RosterIds(b"a digest"),
+        "roster: ids 01.. and 02.. of 01.. to 7f.., in answer": messages.RosterIds(
+            b"a digest", b"\x01" * 8, b"\x7f" * 8, (b"\x01" * 8, b"\x02" * 8), answers=True
+        ),
     }
     return {name: messages.encode(message).hex() for name, message in examples.items()}
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import bristle
-from bristle.cli.peers import demo, peer, status
+from bristle.cli.peers import demo, invite, peer, revoke, status
 from bristle.cli.shared import BAD_INPUT, FAULT
 from bristle.cli.worlds import pretrain, report, reproduce, simulate, tune
 
@@ -22,7 +22,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, simulate, tune, reproduce, pretrain, report, peer, status):  # In the order of the help.
+for _command in (
+    demo,
+    simulate,
+    tune,
+    reproduce,
+    pretrain,
+    report,
+    peer,
+    invite,
+    revoke,
+    status,
+):  # In the order of the help.
     app.command()(_command)
 
 

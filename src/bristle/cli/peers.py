@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bristle.cli.shared import INTERRUPTED, LOOPBACK, Dashboard, DashboardAt, interruptible, page_at
+from bristle.cli.shared import INTERRUPTED, LOOPBACK, Dashboard, DashboardAt, identity_of, interruptible, page_at
 from bristle.commands.jsonl import write_rows
 
 
@@ -103,6 +103,16 @@ def peer(
     members_file: Annotated[
         Path | None, typer.Option(help="File with the key ids of a closed group, one per line.")
     ] = None,
+    found: Annotated[
+        bool, typer.Option("--found", help="Found a closed group: of this peer, and those whom its members invite.")
+    ] = False,
+    founders_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the key ids of several founders of such a group, one per line."),
+    ] = None,
+    invitation_file: Annotated[
+        Path | None, typer.Option(help="File with an invitation to such a group, from: bristle invite.")
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle"),
@@ -165,6 +175,50 @@ def peer(
         finished = run_peer(PeerOptions(**given))
     if not finished:
         raise typer.Exit(INTERRUPTED)
+
+
+def invite(
+    folder: Annotated[Path, typer.Argument(help="Folder of a peer that is a member, running or not.")],
+    whom: Annotated[
+        str | None,
+        typer.Option("--for", help="Key id of the invitee.", show_default="whoever uses the invitation first"),
+    ] = None,
+    seats: Annotated[int, typer.Option(help="How many others may come in by the invitee.")] = 0,
+    days: Annotated[float | None, typer.Option(help="How long the membership lasts.", show_default="for ever")] = None,
+) -> None:
+    """Invite a peer to a founded group: print an invitation, to be handed over where nobody else sees it.
+
+    The invitee runs `bristle peer --invitation-file`, with the same application, classes, backbone and secret.
+
+    Example: bristle invite one --seats 2 --days 90 > for-two.txt
+    """
+    from bristle.peer.admission import invite as invitation  # noqa: PLC0415
+    from bristle.peer.roster_file import RosterFile  # noqa: PLC0415
+
+    with RosterFile.of_member(folder) as file:
+        print(invitation(file, identity_of(folder), whom, seats=seats, days=days))
+
+
+def revoke(
+    folder: Annotated[Path, typer.Argument(help="Folder of a peer that is a member, running or not.")],
+    member: Annotated[str, typer.Argument(help="Key id of the member to put out; `bristle status` shows all.")],
+) -> None:
+    """Put a member out of a founded group, with all whom it brought in. A running peer passes it on within a second.
+
+    Only its inviter, a member between it and its founder, or a founder can do that.
+
+    Example: bristle revoke one 3f2c...
+    """
+    from bristle.peer.admission import key_id_from  # noqa: PLC0415
+    from bristle.peer.roster_file import RosterFile  # noqa: PLC0415
+    from bristle.peer.store_files import is_running  # noqa: PLC0415
+
+    with RosterFile.of_member(folder) as file:
+        before = len(file.roster().members())
+        file.revoke(identity_of(folder), key_id_from(member))
+        gone = before - len(file.roster().members())
+    when = "now" if is_running(folder) else "when this peer runs again"
+    print(f"put out {gone} of {before} members; others hear of it {when}")
 
 
 def status(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from bristle.wire.identity import Identity
 
 FAULT, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -19,6 +23,16 @@ DashboardAt = Annotated[
     str,
     typer.Option(help="HOST:PORT of that page; port 0 is any that is free. Not encrypted: keep it on this machine."),
 ]
+
+
+def identity_of(folder: Path) -> Identity:
+    """Return the identity of the peer in a folder."""
+    from bristle.peer.store_files import IDENTITY  # noqa: PLC0415
+    from bristle.wire.identity import Identity  # noqa: PLC0415
+
+    if not (folder / IDENTITY).is_file():
+        raise FileNotFoundError(f"{folder / IDENTITY}: there is no such file; put it back, or start the peer first")
+    return Identity.load_or_create(folder / IDENTITY)
 
 
 @contextmanager

@@ -133,6 +133,9 @@ class PeerOptions:
     forward: bool = True
     secret_file: Path | None = None
     members_file: Path | None = None
+    found: bool = False
+    founders_file: Path | None = None
+    invitation_file: Path | None = None
     rule: str | None = None
     share_clip: float | None = None
     share_noise: float = 0.0
@@ -228,12 +231,12 @@ def read_secret(path: Path | None) -> bytes | None:
     return path.read_bytes().strip()
 
 
-def read_members(path: Path | None) -> frozenset[bytes] | None:
+def read_key_ids(path: Path | None, option: str) -> frozenset[bytes] | None:
     """Read key ids in hexadecimal, one per line; # starts a comment."""
     if path is None:
         return None
     if not path.is_file():
-        raise FileNotFoundError(f"--members-file {path}: there is no such file")
+        raise FileNotFoundError(f"{option} {path}: there is no such file")
     members = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         text = line.partition("#")[0].strip()
@@ -244,6 +247,15 @@ def read_members(path: Path | None) -> frozenset[bytes] | None:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {text!r} is no key id in hexadecimal") from error
     return frozenset(members)
+
+
+def read_invitation(path: Path | None) -> str | None:
+    """Read what `bristle invite` wrote."""
+    if path is None:
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"--invitation-file {path}: there is no such file")
+    return path.read_text(encoding="utf-8").strip()
 
 
 class JsonLines(logging.Formatter):
@@ -324,7 +336,10 @@ def _make_peer(
 ) -> tuple[Peer, PeerData | None]:
     listen = address(options.listen, "--listen")
     known = [address(text, "--known") for text in options.known]
-    secret, members = read_secret(options.secret_file), read_members(options.members_file)
+    secret = read_secret(options.secret_file)
+    members = read_key_ids(options.members_file, "--members-file")
+    founders = read_key_ids(options.founders_file, "--founders-file")
+    invitation = read_invitation(options.invitation_file)
     rule, pace, head = options.make_rule(), options.make_pace(), options.make_head()
     data = options.make_data(backbone)  # Last: it may take a while, and mistakes should show before.
     classes = data.classes if data else names(options.group_classes, "--group-classes") or ()
@@ -340,6 +355,9 @@ def _make_peer(
         beacon=options.beacon,
         secret=secret,
         members=members,
+        found=options.found,
+        founders=founders,
+        invitation=invitation,
         rule=rule,
         pace=pace,
         limits=Limits() if options.forward else Limits(forward_rate=0),

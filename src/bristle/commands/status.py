@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from bristle.commands.progress import terminal
+from bristle.peer.admission import read_members
 from bristle.peer.record import Iteration
-from bristle.peer.status import NeighbourStatus, Status, read_status
+from bristle.peer.status import MemberStatus, NeighbourStatus, Status, read_status
 from bristle.peer.store_files import ENDPOINT, TOKEN, is_running
 
 TIMEOUT = 5.0
+MOST_SHOWN = 100
+"""Members that are shown."""
 
 
 def get_status(folder: Path) -> Status:
@@ -26,7 +31,7 @@ def get_status(folder: Path) -> Status:
     # A token goes only to a peer that runs: a killed one leaves an address that others may have taken.
     running = is_running(folder)
     asked = _ask(folder) if running else None
-    return read_status(folder, running=running) if asked is None else asked
+    return asked or replace(read_status(folder, running=running), members=read_members(folder))
 
 
 def _ask(folder: Path) -> Status | None:
@@ -71,6 +76,8 @@ def show(status: Status, console: Console | None = None) -> None:
     screen.print(about)
     if status.neighbours:
         screen.print(_neighbours(status))
+    if status.members:
+        screen.print(_members(status))
     if status.decided is not None:
         _show_decided(status.decided, screen)
     elif status.last is not None:
@@ -102,6 +109,26 @@ def _neighbours(status: Status) -> Table:
     for one in status.neighbours:
         table.add_row(one.key_id[:16], _way(one), f"{one.silent:.0f} s ago")
     return table
+
+
+def _members(status: Status) -> Tree:
+    """Return who vouched for whom, from the founders on."""
+    shown = Tree(Text(f"\n{len(status.members)} members, each below the one who invited it", style="italic"))
+    places: dict[str | None, Tree] = {None: shown}
+    for one in status.members[:MOST_SHOWN]:
+        words = one.key_id + (" (this peer)" if one.key_id == status.key_id else "")
+        places[one.key_id] = places[one.inviter].add(f"{words}  {_terms(one)}")
+    if len(status.members) > MOST_SHOWN:
+        shown.add(f"... and {len(status.members) - MOST_SHOWN} more: bristle status --json shows all")
+    return shown
+
+
+def _terms(member: MemberStatus) -> str:
+    role = "founder" if member.inviter is None else f"until {datetime.fromtimestamp(member.expires):%Y-%m-%d %H:%M}"
+    words = [role] if member.inviter is None or member.expires else []
+    if member.seats:
+        words.append(f"{member.seats_left} of {member.seats} seats left")
+    return ", ".join(words)
 
 
 def _way(neighbour: NeighbourStatus) -> str:

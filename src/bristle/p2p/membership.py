@@ -12,11 +12,12 @@ from bristle.p2p.flood_filter import AllowedTraffic
 from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget, TokenBucket
 from bristle.p2p.meetings import LOWEST_PORT, Meetings
 from bristle.p2p.neighbour import Counters, Guest, Link, PendingHandshake
+from bristle.p2p.roster import Roster
 from bristle.p2p.route import Route, Via, may_tell, next_hop, place_of
 from bristle.p2p.transfer import Path
 from bristle.wire import handshake
 from bristle.wire.group import Group
-from bristle.wire.handshake import Caller, Cookie, CookieJar, Hello, Join, OtherVersion, Welcome
+from bristle.wire.handshake import Caller, Cookie, CookieJar, Credentials, Hello, Join, OtherVersion, Welcome
 from bristle.wire.identity import Identity, key_id_of
 from bristle.wire.messages import (
     MOST_PEERS,
@@ -75,6 +76,8 @@ class Membership:
         Returns n unpredictable bytes.
     seen : callable
         Returns the newest sequence number received from a key id.
+    roster : Roster, optional
+        Of a founded group.
     joined : callable
         Called for every new or reconnected neighbour.
     left : callable
@@ -93,6 +96,7 @@ class Membership:
         rng: random.Random,
         entropy: Callable[[int], bytes],
         seen: Callable[[bytes], int],
+        roster: Roster | None,
         joined: Callable[[Link, float], None],
         left: Callable[[Link], None],
     ) -> None:
@@ -111,6 +115,7 @@ class Membership:
             send=self._tell,
             call=self.call,
         )
+        self._roster = roster
         self._handshake_limits = HandshakeLimits(limits.handshake_rate)
         self.sessions: dict[bytes, Link | Guest] = {}
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
@@ -159,6 +164,8 @@ class Membership:
     def _say(self, call: PendingHandshake, datagram: bytes, now: float) -> None:
         """Send a datagram that is repeated until answered."""
         call.said, call.again = datagram, now + _AGAIN
+        for credentials in call.credentials:
+            self._send(call.address, credentials)
         self._send(call.address, datagram)
 
     def receive(self, address: Route, datagram: bytes, now: float) -> None:
@@ -187,8 +194,34 @@ class Membership:
                 self._on_join(message, address, now)
             case Welcome():
                 self._on_welcome(message, address, now)
+            case Credentials():
+                self._on_credentials(message, address, now)
             case OtherVersion():
                 self._on_other_version(message, address, now)
+
+    def _on_credentials(self, message: Credentials, address: Route, now: float) -> None:
+        """Take the memberships that come before a join or a welcome."""
+        call = self.pending.get(message.nonce) if message.called else None
+        if message.called and (call is None or call.address != address):
+            self._counters.refuse(Refusal.UNKNOWN_SESSION)
+            return
+        unknown = [record for record in message.records if self._roster is not None and not self._roster.knows(record)]
+        if not unknown or self._roster is None:
+            return
+        if call is None and not self._handshake_limits.may_join(address, now, full=False):
+            self._counters.refuse(Refusal.OVER_BUDGET)
+            return
+        for record in unknown:
+            answer = self._roster.add(record)
+            if isinstance(answer, Refusal):
+                self._counters.refuse(answer)
+
+    def _credentials(self, nonce: bytes, cookie: bytes | None = None) -> tuple[bytes, ...]:
+        """Return the own memberships as datagrams; nothing in a group without founders."""
+        if self._roster is None:
+            return ()
+        chain = self._roster.chain(self.identity.key_id)
+        return tuple(handshake.encode_credentials(self._group, nonce, chain, cookie=cookie))
 
     def _on_other_version(self, message: OtherVersion, address: Route, now: float) -> None:
         """Note that a peer speaks another version; if it called, answer that this one does, too."""
@@ -217,6 +250,7 @@ class Membership:
     def _join(self, call: PendingHandshake, answer: Cookie, now: float) -> None:
         """Join, at once or after the other one had its chance."""
         join = call.caller.join(answer.cookie, alone=not self.links)
+        call.credentials = self._credentials(answer.nonce, answer.cookie)
         if call.yields and not call.joined:
             call.said, call.again = join, now + _AGAIN
         else:
@@ -259,7 +293,8 @@ class Membership:
             return
         session, welcome = answer
         self._admit(Guest(session, join.key, address, full, caller=False, began=now))
-        self._send(address, welcome)
+        for datagram in (*self._credentials(join.nonce), welcome):
+            self._send(address, datagram)
 
     def _on_welcome(self, welcome: Welcome, address: Route, now: float) -> None:
         call = self.pending.get(welcome.nonce)
@@ -382,6 +417,16 @@ class Membership:
     def _tell(self, link: Link, message: Message) -> None:
         """Seal a message and send it to a neighbour."""
         self._send(link.address, link.session.seal(encode(message)))
+
+    def drop_strangers(self, now: float) -> None:
+        """Drop guests and neighbours that are not in the roster any more."""
+        for guest in list(self._guests.values()):
+            if not self._group.admits(key_id_of(guest.key)):
+                self._dismiss(guest)
+        for link in list(self.links.values()):
+            if not self._group.admits(link.key_id):
+                self._counters.refuse(Refusal.NOT_A_MEMBER)
+                self.send_away(link, now)
 
     # Keep-alive messages
 

@@ -31,6 +31,8 @@ class Counters:
         Heads that were never acknowledged, or whose neighbour left.
     statements_in, statements_out, statements_given_up : int
         The same of statements.
+    records_in, records_out : int
+        Records of a founded group that were new, and those that were sent to neighbours.
     retransmissions : int
         Datagrams of heads and statements sent again.
     bytes_forwarded : int
@@ -49,6 +51,8 @@ class Counters:
     statements_in: int = 0
     statements_out: int = 0
     statements_given_up: int = 0
+    records_in: int = 0
+    records_out: int = 0
     retransmissions: int = 0
     bytes_forwarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -198,6 +202,8 @@ class PendingHandshake:
         Whom it was told to find there; empty if nobody.
     yields : bool
         Whether to wait a little before joining, since the other one calls at the same time.
+    credentials : tuple of bytes
+        Datagrams that are sent before the join.
     """
 
     caller: Caller
@@ -207,4 +213,5 @@ class PendingHandshake:
     yields: bool = False
     joined: float = 0.0
     said: bytes = b""
+    credentials: tuple[bytes, ...] = ()
     again: float = 0.0

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from bristle.p2p.limits import CHEAPEST, LATE, NOTHING, PROMISED, Limits, Shared
 from bristle.p2p.membership import Membership
 from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
 from bristle.p2p.outbox import BodyOutbox
+from bristle.p2p.roster import Roster
+from bristle.p2p.roster_exchange import RosterExchange
 from bristle.p2p.route import Route, Via
 from bristle.p2p.statements import GONE, ReceivedStatement, StatementStore
 from bristle.rules.evidence.statement import Statement
@@ -35,6 +38,8 @@ from bristle.wire.messages import (
     Message,
     Peers,
     Piece,
+    Records,
+    RosterIds,
     SignedManifest,
 )
 from bristle.wire.refusal import Refusal
@@ -73,6 +78,8 @@ class Node:
         For sampling and jitter; nothing secret.
     entropy : callable, optional
         Returns n unpredictable bytes.
+    roster : Roster, optional
+        Who is a member, in a group with founders.
     clock : callable, optional
         Returns the seconds since 1970, by which statements expire; all else is measured by the times passed in.
     """
@@ -86,12 +93,16 @@ class Node:
         send: Callable[[Address, bytes], None],
         send_near: Callable[[Address, bytes], None],
         sequence: int,
+        roster: Roster | None = None,
         rng: random.Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if roster is not None:
+            group = replace(group, roster=roster.admits)
         if not group.admits(identity.key_id):
-            raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in the group's list of members")
+            where = "the group's list of members" if group.founders is None else "the group's roster: get an invitation"
+            raise ValueError(f"this peer's own key id, {identity.key_id.hex()}, is not in {where}")
         self.counters = Counters()
         self.transmit, self._transmit_near = send, send_near
         self._group = group
@@ -129,9 +140,20 @@ class Node:
             rng=rng or random.Random(int.from_bytes(entropy(8), "big")),
             entropy=entropy,
             seen=self.inbox.seen,
+            roster=roster,
             joined=self._joined,
             left=self._left,
         )
+        self.roster: RosterExchange | None = None
+        if roster is not None:
+            self.roster = RosterExchange(
+                roster=roster,
+                key_id=identity.key_id,
+                links=self.membership.links,
+                counters=self.counters,
+                send=self.send_message,
+                changed=self._members_changed,
+            )
         self.introducer = Introducer(
             limits=limits,
             counters=self.counters,
@@ -168,11 +190,26 @@ class Node:
     def _joined(self, link: Link, now: float) -> None:
         self.inbox.forget(link)
         self.outbox.joined(link, now)
+        if self.roster is not None:
+            self.roster.joined(link, now)
 
     def _left(self, link: Link) -> None:
         self.inbox.forget(link)
         self.outbox.left(link)
         self.introducer.left(link)
+        if self.roster is not None:
+            self.roster.left(link)
+
+    def _members_changed(self, now: float) -> None:
+        """Part with whoever is no member any more, and forget what it stated."""
+        assert self.roster is not None
+        for link in self.membership.links.values():
+            if not self._group.admits(link.key_id):
+                self.roster.put_out(link)
+        self.membership.drop_strangers(now)
+        for author in [author for author in self.statement_store if not self._group.admits(author)]:
+            self.statement_store.drop(author)
+        self.statement_store.changed = True  # Who counts as one voice may have changed as well.
 
     def name(self, address: Address, now: float) -> None:
         """Add an address that the user named."""
@@ -238,12 +275,14 @@ class Node:
         return self._own
 
     def restore(self, signed: SignedStatement, now: float) -> bool:
-        """Take back a statement that was kept on disk; return False if it has expired or there is no room."""
+        """Take back a statement that was kept on disk; return False if it no longer counts."""
         if signed.author == self.membership.identity.key_id:
             if life_of(signed.expires, self._clock()) is not None:
                 return False
             self.publish(signed, now)
             return True
+        if not self._group.admits(signed.author):
+            return False
         statement = verify_statement(signed, self._group)
         if isinstance(statement, Refusal):
             raise ValueError(f"the stored statement is refused: {statement}")
@@ -348,6 +387,8 @@ class Node:
                 worth = self.membership.meetings.on_call(link, message, now)
             case Forward():
                 worth = self.introducer.forward(link, message, now)
+            case RosterIds() | Records():
+                worth = NOTHING if self.roster is None else self.roster.receive(link, message, now)
             case Forwarded():
                 worth = self._on_forwarded(link, message, now)
         if worth > 0:
@@ -372,6 +413,8 @@ class Node:
             self._housekept = now
             self.introducer.tick(now)
             self.membership.tick(now)
+            if self.roster is not None:
+                self.roster.tick(now)
         links = list(self.membership.links.values())
         due = self.inbox.tick(links, now)
         if self.outbox.tick(links, now):

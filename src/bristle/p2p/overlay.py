@@ -18,6 +18,7 @@ from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.limits import Limits
 from bristle.p2p.neighbour import Counters, Neighbour
 from bristle.p2p.node import Node
+from bristle.p2p.roster import Roster
 from bristle.p2p.statements import ReceivedStatement
 from bristle.p2p.udp import UDPSocket
 from bristle.rules.evidence.statement import Statement
@@ -73,6 +74,8 @@ class Overlay:
         Bounds on neighbours, memory and rates.
     beacon : int, optional
         UDP port for discovery in the local network.
+    roster : Roster, optional
+        Who is a member, in a group with founders.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Overlay:
         known: Iterable[Address] = (),
         limits: Limits = DEFAULTS,
         beacon: int | None = None,
+        roster: Roster | None = None,
     ) -> None:
         try:
             ipaddress.ip_address(listen[0])
@@ -107,6 +111,7 @@ class Overlay:
             send=self._transmit,
             send_near=self._transmit_near,
             sequence=int(time.time() * 1000),
+            roster=roster,
         )
         self._beacon_port = beacon
         self._beacon: Beacon | None = None
@@ -331,7 +336,7 @@ class Overlay:
         return renewed
 
     def restore(self, signed: SignedStatement) -> bool:
-        """Take back a statement that was kept on disk, the own one or another's; return False if it has expired.
+        """Take back a statement that was kept on disk, the own one or another's; return False if it no longer counts.
 
         The own one is published again as it was signed. Others are in `statements`, not in `take_statements`.
 

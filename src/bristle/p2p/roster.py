@@ -27,6 +27,14 @@ GRACE = 30 * 86_400.0
 
 
 @dataclass(frozen=True)
+class FoundedGroup:
+    """What a roster needs of a group: its id, and the key ids of its founders."""
+
+    id: bytes
+    founders: frozenset[bytes]
+
+
+@dataclass(frozen=True)
 class RosterEntry:
     """A member of a founded group.
 
@@ -104,13 +112,13 @@ class Roster:
 
     Parameters
     ----------
-    group : Group
+    group : Group or FoundedGroup
         The group; with founders.
     clock : callable
         Returns the seconds since 1970.
     """
 
-    def __init__(self, group: Group, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, group: Group | FoundedGroup, *, clock: Callable[[], float] = time.time) -> None:
         if group.founders is None:
             raise ValueError("only a group with founders has a roster")
         self.group = group
@@ -124,6 +132,15 @@ class Roster:
         self._view, self._kept = self._walk(clock()), self._walk(clock() - GRACE)
 
     # What it says
+
+    def refresh(self) -> int:
+        """Take note of what has expired; return the revision, which grows with every change."""
+        self._current()
+        return self.revision
+
+    def knows(self, record: Record) -> bool:
+        """Return whether a record is there."""
+        return record.id in self._ids
 
     def admits(self, key_id: bytes) -> bool:
         """Return whether a key id is a member's now."""

@@ -19,6 +19,7 @@ from bristle.backbones.head import Head
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
+from bristle.peer.admission import Admission
 from bristle.peer.exchange import EvidenceExchange, HeadExchange, PeerExchange
 from bristle.peer.learner import default_rule, live_rule
 from bristle.peer.pace import Pace, Rhythm, Traffic
@@ -72,6 +73,9 @@ class Peer:
         UDP port for discovery in the local network.
     secret : bytes, optional; members : iterable of bytes, optional
         Close the group: to peers with the same secret, and to these key ids.
+    found : bool; founders : iterable of bytes, optional; invitation : str, optional
+        Close the group to its founders and those who came in by invitations: found one alone, or with the key ids of
+        all founders; or accept an invitation, by its text. The folder remembers the group: the next start needs none.
     rule : Rule, optional
         Aggregates received heads; `Bristle` by default.
     pace : Pace
@@ -106,6 +110,9 @@ class Peer:
         beacon: int | None = None,
         secret: bytes | None = None,
         members: Iterable[bytes] | None = None,
+        found: bool = False,
+        founders: Iterable[bytes] | None = None,
+        invitation: str | None = None,
         rule: Rule | None = None,
         pace: Pace = _DEFAULT_PACE,
         training: TrainingSettings = _DEFAULT_TRAINING,
@@ -131,6 +138,9 @@ class Peer:
             _check_no_head_options(self._rule, head=head, sharing=self._sharing)
         self._training, self._kappa, self._seed = training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
+        self._admission = Admission(
+            self.folder, found=self._found if found else None, founders=founders, invitation=invitation
+        )
         self._group = Group(
             application=application,
             backbone=self.backbone.digest,
@@ -138,6 +148,7 @@ class Peer:
             features=self.backbone.features,
             secret=secret,
             members=None if members is None else frozenset(members),
+            founders=self._admission.founders,
         )
         self._start = None if head is None else head.weights_for(self.backbone, self.classes, self.backbone.features)
         self._rhythm = Rhythm(pace)
@@ -158,9 +169,12 @@ class Peer:
             (self.folder / ENDPOINT).unlink(missing_ok=True)  # A killed peer's: somebody else may have its port.
             self._state = self._open(self._identity)
             exits.callback(self._state.close)
+            roster = self._admission.open(self._identity, self._group)
+            exits.callback(self._admission.close)
             self._overlay = Overlay(
                 identity=self._identity,
                 group=self._group,
+                roster=roster,
                 listen=self._listen,
                 known=list(self._known),
                 limits=self._limits,
@@ -174,6 +188,8 @@ class Peer:
                 where = "{}:{}".format(*self._listen)
                 raise ValueError(f"cannot listen on {where}: {error}; choose another address") from error
             exits.push_async_callback(self._overlay.stop)
+            exits.push_async_callback(self._admission.stop_watching)
+            self._admission.watch()
             self._exchange = self._make_exchange(self._overlay, self._state)
             exits.push_async_callback(self._finish)
             self._exits = exits.pop_all()
@@ -283,6 +299,9 @@ class Peer:
         make_private(self.folder)
         return Identity.load_or_create(self.folder / IDENTITY)
 
+    def _found(self) -> bytes:
+        return self._identity.key_id
+
     @property
     def key_id(self) -> str:
         """The peer's key id in hexadecimal; before the first start too: the key pair is made when it is needed."""
@@ -293,14 +312,33 @@ class Peer:
         """The address that it listens on, for other peers to contact."""
         return self._network.address
 
+    def invite(self, invitee: str | None = None, *, seats: int = 0, days: float | None = None) -> str:
+        """Return an invitation to the group as a text, to be handed to whom it is for.
+
+        Parameters
+        ----------
+        invitee : str, optional
+            Key id of the invitee in hexadecimal; without one, whoever uses the text first comes in.
+        seats : int
+            How many others may come in by the invitee.
+        days : float, optional
+            How long the membership lasts; for ever by default.
+        """
+        return self._admission.invite(self._identity, invitee, seats=seats, days=days)
+
+    def revoke(self, member: str) -> None:
+        """Put a member out of the group, with all whom it brought in, by its key id in hexadecimal."""
+        self._admission.revoke(self._identity, member)
+
     def decisions(self, last: int = 20) -> list[Iteration]:
         """Return the latest records of iterations, oldest first."""
         return self._open_state.store.decisions(last)
 
     def status(self) -> Status:
         """Return the current status."""
-        waiting = self._rhythm.waiting or self._exchanging.held_back
-        return status_of(self._network, self._open_state, self._traffic, waiting=waiting)
+        waiting = self._rhythm.waiting or self._exchanging.held_back or self._admission.waiting
+        status = status_of(self._network, self._open_state, self._traffic, waiting=waiting)
+        return replace(status, members=self._admission.members())
 
     async def _turn(self, exchange: PeerExchange, state: PeerState, goal: int | None) -> None:
         taken = exchange.take()

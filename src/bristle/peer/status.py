@@ -57,6 +57,32 @@ class ClassCount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemberStatus:
+    """A member of a founded group, and who vouched for it.
+
+    Parameters
+    ----------
+    key_id : str
+        Its key id.
+    inviter : str, optional
+        Key id of the member by whose invitation it came in; None for a founder.
+    generation : int
+        Number of invitations between a founder and this member.
+    seats, seats_left : int
+        How many others may come in by it, and how many more.
+    expires : int
+        When its membership ends, in seconds since 1970; 0: never.
+    """
+
+    key_id: str
+    inviter: str | None
+    generation: int
+    seats: int
+    seats_left: int
+    expires: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """Status of a peer.
 
@@ -84,6 +110,8 @@ class Status:
         The address that it listens on.
     neighbours : tuple of NeighbourStatus
         Its current neighbours.
+    members : tuple of MemberStatus
+        The members of a founded group, inviters before those whom they invited.
     waiting : str, optional
         Why it is held back, as the end of a sentence that begins with "it".
     """
@@ -100,6 +128,7 @@ class Status:
     accuracy: float | None = None
     address: str | None = None
     neighbours: tuple[NeighbourStatus, ...] = ()
+    members: tuple[MemberStatus, ...] = ()
     waiting: str | None = None
 
     @property
@@ -122,6 +151,7 @@ class Status:
                 **fields,
                 "samples": tuple(ClassCount(**entry) for entry in fields["samples"]),
                 "neighbours": tuple(NeighbourStatus(**entry) for entry in fields["neighbours"]),
+                "members": tuple(MemberStatus(**entry) for entry in fields["members"]),
                 "last": _iteration(fields["last"]),
                 "decided": _iteration(fields["decided"]),
             }

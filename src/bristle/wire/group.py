@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import scrypt, sha256
@@ -41,6 +42,8 @@ class Group:
     founders : frozenset of bytes, optional
         Closes the group to all but these key ids and those who came in by an invitation of one of them, or of a
         member: see `bristle.p2p.roster`.
+    roster : callable, optional
+        Returns whether a key id is in the roster of a founded group; without one, only its founders are admitted.
     """
 
     application: str
@@ -50,6 +53,7 @@ class Group:
     secret: bytes | None = field(default=None, repr=False)
     members: frozenset[bytes] | None = None
     founders: frozenset[bytes] | None = None
+    roster: Callable[[bytes], bool] | None = field(default=None, repr=False, compare=False)
     id: bytes = field(init=False)
     _proof_key: bytes = field(init=False, repr=False, compare=False)
 
@@ -112,7 +116,9 @@ class Group:
         return None
 
     def admits(self, key_id: bytes) -> bool:
-        """Return whether the list of members has a key id, or there is none. Of founded groups the roster knows."""
+        """Return whether a key id may be a member: by the list of members, or by the roster of a founded group."""
+        if self.founders is not None:
+            return key_id in self.founders or (self.roster is not None and self.roster(key_id))
         return self.members is None or key_id in self.members
 
     def prove(self, purpose: bytes, challenge: bytes) -> bytes:

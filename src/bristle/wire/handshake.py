@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import hmac
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2s, sha256
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from bristle.wire.admission import Record, split_records
 from bristle.wire.group import GROUP_ID_BYTES, PROOF_BYTES, Group
 from bristle.wire.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, key_id_of, verify
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SESSION_ID_BYTES, Session
+from bristle.wire.sizes import DATAGRAM, FORWARDING
 
 VERSION = 2
-HELLO, COOKIE, JOIN, WELCOME, OTHER_VERSION = range(1, 6)
+HELLO, COOKIE, JOIN, WELCOME, OTHER_VERSION, CREDENTIALS = range(1, 7)
 NONCE_BYTES = 16
 COOKIE_BYTES = 16
 EPHEMERAL_BYTES = 32
@@ -29,6 +32,9 @@ ALONE = 1
 
 FULL = 1
 """Flag of a welcome: no slot is free."""
+
+CALLED = 1
+"""Flag of credentials: they are those of the called."""
 
 _MAGIC = b"br"
 _MAGIC_1 = b"\x00\x02"
@@ -45,6 +51,10 @@ _JOIN = struct.Struct(
 _WELCOME = struct.Struct(
     f">BBB{NONCE_BYTES}s{KEY_BYTES}s{EPHEMERAL_BYTES}s{SESSION_ID_BYTES}s{PROOF_BYTES}s{SIGNATURE_BYTES}s"
 )
+_CREDENTIALS = struct.Struct(f">BBB{COOKIE_BYTES}s{NONCE_BYTES}s")
+_MOST_CREDENTIALS = DATAGRAM - FORWARDING - PREFIX_BYTES - _CREDENTIALS.size
+"""Bytes of records in a datagram of credentials, which may have to be forwarded."""
+
 _JOIN_DOMAIN, _WELCOME_DOMAIN = b"bristle 2 join\x00", b"bristle 2 welcome\x00"
 _CALLER_KEY, _CALLED_KEY = b"bristle 2 key of the caller", b"bristle 2 key of the called"
 _COOKIE_LIFE = 30.0
@@ -67,14 +77,19 @@ def is_handshake(datagram: bytes) -> bool:
 
 def is_request(datagram: bytes) -> bool:
     """Return whether a handshake datagram is a request, hello or join, which anybody may send."""
-    return datagram[PREFIX_BYTES] in (HELLO, JOIN)
+    return datagram[PREFIX_BYTES] in (HELLO, JOIN, CREDENTIALS) and not _is_answer(datagram)
+
+
+def _is_answer(datagram: bytes) -> bool:
+    """Return whether a datagram has the credentials of the called, which come without a cookie."""
+    return datagram[PREFIX_BYTES : PREFIX_BYTES + 3] == bytes([CREDENTIALS, VERSION, CALLED])
 
 
 def cookie_of(datagram: bytes, group: Group) -> bytes | None:
-    """Return the cookie of a join, to be checked before anything else; None if it is no join."""
+    """Return the cookie of a join or of credentials, to be checked before anything else; None if there is none."""
     at = PREFIX_BYTES + 3  # After kind, version and flags.
-    start = prefix_of(group) + bytes([JOIN, VERSION])
-    return datagram[at : at + COOKIE_BYTES] if datagram.startswith(start) else None
+    starts = tuple(prefix_of(group) + bytes([kind, VERSION]) for kind in (JOIN, CREDENTIALS))
+    return datagram[at : at + COOKIE_BYTES] if datagram.startswith(starts) and not _is_answer(datagram) else None
 
 
 @dataclass(frozen=True)
@@ -120,6 +135,15 @@ class Welcome:
 
 
 @dataclass(frozen=True)
+class Credentials:
+    """Memberships that lead from a founder to the sender. `called`: it is the called, and there is no cookie."""
+
+    called: bool
+    nonce: bytes
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
 class OtherVersion:
     """The sender speaks another version: a hello of it, or an answer to ours. `asks`: it is a hello."""
 
@@ -148,7 +172,22 @@ def encode_cookie(group: Group, nonce: bytes, cookie: bytes) -> bytes:
     return prefix_of(group) + _COOKIE.pack(COOKIE, VERSION, nonce, cookie)
 
 
-def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | OtherVersion | Refusal:
+def encode_credentials(
+    group: Group, nonce: bytes, records: Iterable[bytes], *, cookie: bytes | None = None
+) -> list[bytes]:
+    """Encode memberships in as many datagrams as they need: the caller's with its cookie, the called's without."""
+    parts = [b""]
+    for record in records:
+        if len(parts[-1]) + len(record) > _MOST_CREDENTIALS:
+            parts.append(b"")
+        parts[-1] += record
+    head = _CREDENTIALS.pack(
+        CREDENTIALS, VERSION, CALLED if cookie is None else 0, cookie or bytes(COOKIE_BYTES), nonce
+    )
+    return [prefix_of(group) + head + part for part in parts if part]
+
+
+def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | Credentials | OtherVersion | Refusal:
     """Decode a handshake message, without checking signature or proof."""
     if datagram.startswith(prefix_1_of(group)):
         return _decode_1(datagram)
@@ -160,6 +199,13 @@ def decode(datagram: bytes, group: Group) -> Hello | Cookie | Join | Welcome | O
     version = datagram[PREFIX_BYTES + 1] if size > 1 else VERSION
     if version != VERSION:
         return _decode_other(datagram, kind, version)
+    if kind == CREDENTIALS and group.founders is not None and size > _CREDENTIALS.size:
+        _, _, flags, cookie, nonce = _CREDENTIALS.unpack_from(datagram, PREFIX_BYTES)
+        records = split_records(datagram[PREFIX_BYTES + _CREDENTIALS.size :])
+        called = bool(flags & CALLED)
+        if isinstance(records, Refusal) or (called and any(cookie)):
+            return Refusal.MALFORMED
+        return Credentials(called, nonce, tuple(records))
     layout = {HELLO: _HELLO, COOKIE: _COOKIE, JOIN: _JOIN, WELCOME: _WELCOME}.get(kind)
     if layout is None or size != layout.size:
         return Refusal.MALFORMED

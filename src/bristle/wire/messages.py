@@ -1,4 +1,4 @@
-"""Messages inside sealed datagrams: heads, peers, introductions, what is forwarded; and addresses."""
+"""Messages inside sealed datagrams: heads, peers, introductions, what is forwarded, records; and addresses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
+from bristle.wire.admission import RECORD_ID_BYTES, split_records
 from bristle.wire.identity import KEY_ID_BYTES
 from bristle.wire.kinds import Kind
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import LARGEST_DATAGRAM, SEAL
+from bristle.wire.sizes import DATAGRAM, FORWARDING, LARGEST_DATAGRAM, SEAL
 
 Address = tuple[str, int]
 
@@ -105,6 +106,7 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
 
 
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE, MEET, CALL, FORWARD, FORWARDED = range(1, 10)
+ROSTER, RECORDS = 14, 15
 FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
 """Values of an acknowledgement's base that end a transfer.
 
@@ -131,6 +133,8 @@ CIRCUIT_BYTES = 4
 NO_CIRCUIT = bytes(CIRCUIT_BYTES)
 """In a call: the introducer forwards nothing."""
 
+ROSTER_DIGEST_BYTES = 8
+FIRST_ID, LAST_ID = bytes(RECORD_ID_BYTES), b"\xff" * RECORD_ID_BYTES
 _PIECE = struct.Struct(">BQIH")
 _ACKNOWLEDGEMENT = struct.Struct(">BQIH")
 _MANIFEST = struct.Struct(">BIHQIH")
@@ -141,6 +145,14 @@ _FORWARD_HEADER = 1 + CIRCUIT_BYTES
 _LONGEST_CALL = _CALL_HEADER + 1 + MOST_CALLED * _LONGEST_ADDRESS
 _MEET_PADDING = 2 * _LONGEST_CALL + SEAL - 1 - KEY_ID_BYTES
 """A request to meet is as long as the two calls that answer it, seals included: nobody makes an introducer shout."""
+_ROSTER = struct.Struct(f">BB{ROSTER_DIGEST_BYTES}s{RECORD_ID_BYTES}s{RECORD_ID_BYTES}s")
+_ANSWERS = 1
+MOST_IDS = 128
+"""Ids of records in a message."""
+
+MOST_RECORD_BYTES = DATAGRAM - FORWARDING - SEAL - 1
+"""Bytes of records in a message."""
+
 _SMALLEST_PIECE, _LARGEST_PIECE = 512, LARGEST_DATAGRAM
 
 
@@ -282,7 +294,49 @@ class Forwarded:
     datagram: bytes = b""
 
 
-Message = SignedManifest | Piece | Acknowledgement | Peers | Leave | Meet | CallRequest | Forward | Forwarded
+@dataclass(frozen=True)
+class RosterIds:
+    """Which records of a founded group the sender has, in a part of all possible ids.
+
+    Parameters
+    ----------
+    digest : bytes
+        Digest of all ids that it has: peers with the same one have the same records.
+    first, last : bytes
+        The part, both included; nothing if the first is above the last.
+    ids : tuple of bytes
+        The ids in that part, ascending, at most `MOST_IDS`.
+    answers : bool
+        Whether this answers such a message: then only records are sent in return.
+    """
+
+    digest: bytes
+    first: bytes = LAST_ID
+    last: bytes = FIRST_ID
+    ids: tuple[bytes, ...] = ()
+    answers: bool = False
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of a founded group."""
+
+    records: tuple[bytes, ...]
+
+
+Message = (
+    SignedManifest
+    | Piece
+    | Acknowledgement
+    | Peers
+    | Leave
+    | Meet
+    | CallRequest
+    | Forward
+    | Forwarded
+    | RosterIds
+    | Records
+)
 
 
 def encode(message: Message) -> bytes:
@@ -309,6 +363,10 @@ def encode(message: Message) -> bytes:
             return bytes([FORWARD]) + circuit + datagram
         case Forwarded(circuit, datagram):
             return bytes([FORWARDED]) + circuit + datagram
+        case RosterIds(digest, first, last, ids, answers):
+            return _ROSTER.pack(ROSTER, _ANSWERS if answers else 0, digest, first, last) + b"".join(ids)
+        case Records(records):
+            return bytes([RECORDS]) + b"".join(records)
 
 
 def _encode_addresses(addresses: tuple[Address, ...]) -> bytes:
@@ -346,7 +404,24 @@ def decode(data: bytes) -> Message | Refusal:
         return Meet(data[1 : 1 + KEY_ID_BYTES])
     if first == CALL and len(data) > _CALL_HEADER:
         return _decode_call(data)
-    return Refusal.MALFORMED
+    return _decode_roster(data) if first in (ROSTER, RECORDS) else Refusal.MALFORMED
+
+
+def _decode_roster(data: bytes) -> RosterIds | Records | Refusal:
+    if data[0] == RECORDS:
+        records = split_records(data[1 : 1 + MOST_RECORD_BYTES])
+        if isinstance(records, Refusal) or not 1 < len(data) <= 1 + MOST_RECORD_BYTES:
+            return Refusal.MALFORMED
+        return Records(tuple(one.data for one in records))
+    if len(data) < _ROSTER.size:
+        return Refusal.MALFORMED
+    _, flags, digest, first, last = _ROSTER.unpack_from(data)
+    listed = data[_ROSTER.size :]
+    ids = tuple(listed[at : at + RECORD_ID_BYTES] for at in range(0, len(listed), RECORD_ID_BYTES))
+    inside = all(first <= one <= last for one in ids) and ids == tuple(sorted(set(ids)))
+    if flags & ~_ANSWERS or len(ids) > MOST_IDS or len(listed) % RECORD_ID_BYTES or not inside:
+        return Refusal.MALFORMED
+    return RosterIds(digest, first, last, ids, bool(flags))
 
 
 def _decode_addresses(data: bytes, at: int, count: int) -> tuple[tuple[Address, ...], int] | None:

@@ -36,7 +36,6 @@ class Refusal(StrEnum):
     BANNED = "temporarily banned"
     BAD_ADDRESS = "address not fit to contact"
     NOT_FORWARDED = "not forwarded"
-    NOT_INVITED = "not in the roster"
     OVER_ALLOWANCE = "over the inviter's allowance"
     REVOKED = "revoked"
     UNKNOWN_INVITER = "inviter not in the roster"
