@@ -12,7 +12,7 @@ from bristle.p2p.limits import Limits
 from bristle.p2p.node import Node
 from bristle.p2p.roster import GRACE, Roster
 from bristle.wire import handshake, messages
-from bristle.wire.admission import MOST_SEATS, Membership, Offer, Revocation, decode_record, split_records
+from bristle.wire.admission import MOST_SEATS, Admission, Offer, Revocation, decode_record, split_records
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.messages import MOST_IDS, Records, RosterIds
@@ -35,8 +35,8 @@ def _signed() -> list[bytes]:
     """Return records of a founder, of the neighbour, whom it invited, and of one whom that one invited."""
     third, code = Identity(b"3" * 32), Identity(b"4" * 32)
 
-    def offer(inviter: Identity, invitee: Identity, **options: int) -> Offer:
-        return Offer.sign(inviter, FOUNDED.id, number=5, invitee=invitee.key_id, **{"slot": 1, **options})
+    def offer(inviter: Identity, invitee: Identity, *, seats: int = 0, expires: int = 0) -> Offer:
+        return Offer.sign(inviter, FOUNDED.id, slot=1, number=5, invitee=invitee.key_id, seats=seats, expires=expires)
 
     by_code = Offer.sign(LIAR, FOUNDED.id, slot=2, number=5, invitee=code.key_id, by_code=True)
     return [
@@ -119,7 +119,7 @@ def _check(roster: Roster, sent: list[bytes]) -> None:
     for key_id in members:
         for data in roster.chain(key_id):
             record = decode_record(data)
-            if not isinstance(record, Membership) or not record.is_signed(FOUNDED.id):
+            if not isinstance(record, Admission) or not record.is_signed(FOUNDED.id):
                 raise BrokenPromiseError(f"{key_id.hex()} is a member by a record that is not signed")
     if isinstance(split_records(b"".join(roster.records())), Refusal):
         raise BrokenPromiseError("records that were taken are refused when they are passed on")

@@ -23,7 +23,7 @@ LOOK_SECONDS = 1.0
 DAY = 86_400
 
 
-class Admission:
+class GroupAccess:
     """The founders of a peer's group, and the roster that follows from them. Does nothing for a group without any.
 
     Parameters

@@ -19,7 +19,7 @@ from bristle.backbones.head import Head
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
-from bristle.peer.admission import Admission
+from bristle.peer.admission import GroupAccess
 from bristle.peer.exchange import EvidenceExchange, HeadExchange, PeerExchange
 from bristle.peer.learner import default_rule, live_rule
 from bristle.peer.pace import Pace, Rhythm, Traffic
@@ -138,7 +138,7 @@ class Peer:
             _check_no_head_options(self._rule, head=head, sharing=self._sharing)
         self._training, self._kappa, self._seed = training, kappa, seed
         self._test = None if test is None else checked_test(*test, depth=self.backbone.features, every=test_every)
-        self._admission = Admission(
+        self._admission = GroupAccess(
             self.folder, found=self._found if found else None, founders=founders, invitation=invitation
         )
         self._group = Group(
