@@ -115,12 +115,13 @@ class DemoProcesses:
         for pipe in wait([*self._pipes, *self._relay], timeout=0.5):
             assert isinstance(pipe, Connection)
             try:
-                event = pipe.recv()
+                events = pipe.recv()
             except (EOFError, ConnectionResetError):
                 raise RuntimeError("a process of the demo has ended before its time") from None
-            if isinstance(event, Failed):
-                raise ValueError(event.why)
-            yield event
+            for event in events:
+                if isinstance(event, Failed):
+                    raise ValueError(event.why)
+                yield event
 
 
 @contextmanager

@@ -209,6 +209,9 @@ class Attackers:
         return drawn.reshape(self._trained.head.shape) if stream == Stream.ATTACK else drawn
 
 
+TELL_WITHIN = 0.1
+"""Seconds that an event waits for others: whoever reads each at once takes a core from the peers."""
+
 MEETING = 20.0
 """Seconds that all have to find each other; then they learn with whom they have found."""
 
@@ -219,7 +222,7 @@ def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -
     try:
         asyncio.run(_Worker(demo, members, folder, pipe).run())
     except* (OSError, ValueError) as errors:
-        pipe.send(Failed("; ".join(map(str, errors.exceptions))))
+        pipe.send([Failed("; ".join(map(str, errors.exceptions)))])
 
 
 def relay(demo: Demo, pipe: Connection) -> None:
@@ -231,7 +234,7 @@ def relay(demo: Demo, pipe: Connection) -> None:
 async def _relay(demo: Demo, pipe: Connection) -> None:
     assert demo.impairment is not None
     between = Relay(demo.members, demo.impairment, seed=demo.seed)
-    pipe.send(Listening({member: tuple(between.known(member)) for member in range(demo.members)}))
+    pipe.send([Listening({member: tuple(between.known(member)) for member in range(demo.members)})])
     stopped = asyncio.Event()
     _on_command(pipe, lambda _: stopped.set(), stopped.set)
     await stopped.wait()
@@ -270,6 +273,7 @@ class _Worker:
         self.known: Mapping[int, tuple[Address, ...]] = {}
         self._knows = asyncio.Event()
         self._told = {command: asyncio.Event() for command in Command}
+        self._events: list[Event] = []
 
     async def run(self) -> None:
         _on_command(self.pipe, self._take, self._told[Command.STOP].set)
@@ -312,7 +316,7 @@ class _Worker:
             # The only address that everybody else is told of.
             first = await exits.enter_async_context(self._peer(0, population, ()))
             self.peers[0] = first
-            self.pipe.send(Listening(dict.fromkeys(range(1, self.demo.members), (first.address,))))
+            self._send(Listening(dict.fromkeys(range(1, self.demo.members), (first.address,))))
         await self._knows.wait()
         for number in self.benign:
             if number not in self.peers:
@@ -341,14 +345,14 @@ class _Worker:
         }
         addresses = {number: peer.address for number, peer in self.peers.items()}
         addresses |= {number: overlay.address for number, overlay in zip(self.malicious, overlays, strict=True)}
-        self.pipe.send(Met(found, addresses, key_ids))
+        self._send(Met(found, addresses, key_ids))
 
     async def _learn(self, number: int) -> None:
         peer = self.peers[number]
         await peer.run(self.demo.iterations)
         counters = peer.status().counters
         out, into = counters["bytes_out"], counters["bytes_in"]
-        self.pipe.send(Finished(number, out, into, counters["retransmissions"], counters["heads_in"]))
+        self._send(Finished(number, out, into, counters["retransmissions"], counters["heads_in"]))
 
     def _peer(self, number: int, population: Population, known: tuple[Address, ...]) -> Peer:
         folder = self.folder / f"peer-{number}"
@@ -391,7 +395,18 @@ class _Worker:
         step = PeerIteration(
             number, record.iteration, record.at, record.accuracy, record.heard, bytes_out, weights, connected
         )
-        self.pipe.send(step)
+        if record.accuracy is not None:
+            self._send(step)
+            return
+        if not self._events:
+            asyncio.get_running_loop().call_later(TELL_WITHIN, self._send)
+        self._events.append(step)
+
+    def _send(self, *events: Event) -> None:
+        """Send events, after those that wait."""
+        waiting, self._events = self._events, []
+        if waiting or events:
+            self.pipe.send([*waiting, *events])
 
     def _attackers(self, population: Population) -> Attackers:
         demo, theirs = self.demo, population.attackers_hold
