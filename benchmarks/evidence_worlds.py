@@ -45,7 +45,7 @@ class Unequal(Partitioner):
     most: int = 160
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
         drawn = np.exp(rng.uniform(np.log(self.least), np.log(self.most), size=peers))
         share = np.repeat(np.round(drawn).astype(np.int64), 4)
         classes = np.sort((np.arange(peers)[:, None] + np.arange(4)) % len(source.classes), axis=1)

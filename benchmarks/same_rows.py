@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -215,19 +216,24 @@ def _compare(old: Side, new: Side, names: list[str], jobs: int) -> int:
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
-    """Return the first differences and their number; None if there are none."""
-    if list(old) != list(new):
-        gone, come = [key for key in old if key not in new], [key for key in new if key not in old]
-        changes = [f"{key} is gone" for key in gone] + [f"{key} is new" for key in come]
-        return f"DIFFERS: {_shortened(changes or ['order of columns or arrays changed'])}"
+    """Return what differs, by column or array, with the first of the values; None if nothing does."""
     # Compared as text: NaN equals NaN, and 1 is not 1.0.
-    wrong = [key for key in old if json.dumps(old[key]) != json.dumps(new[key])]
-    return f"DIFFERS: {_shortened([f'{key} was {old[key]}, is {new[key]}' for key in wrong])}" if wrong else None
+    wrong = [key for key in old if key in new and json.dumps(old[key]) != json.dumps(new[key])]
+    parts = (
+        [f"{len(wrong)} values ({_columns(wrong)}; {wrong[0]} was {old[wrong[0]]}, is {new[wrong[0]]})"]
+        if wrong
+        else []
+    )
+    parts += [f"gone: {_columns(gone)}"] if (gone := [key for key in old if key not in new]) else []
+    parts += [f"new: {_columns(come)}"] if (come := [key for key in new if key not in old]) else []
+    if not parts and list(old) != list(new):
+        parts = ["the order of columns or arrays"]
+    return f"DIFFERS: {'; '.join(parts)}" if parts else None
 
 
-def _shortened(changes: list[str], most: int = 2) -> str:
-    more = f" (and {len(changes) - most} more)" if len(changes) > most else ""
-    return "; ".join(changes[:most]) + more
+def _columns(keys: list[str]) -> str:
+    """Return the names without row numbers and kinds of arrays, each once."""
+    return ", ".join(dict.fromkeys(re.sub(r"^row \d+ |: \w+$", "", key) for key in keys))
 
 
 def _by_place(path: Path) -> dict[str, Any]:

@@ -112,11 +112,11 @@ class Adding(FedAvg):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["rule.name=broken:Divided"], "'broken:Divided' cannot be made: ZeroDivisionError: .*line 13 of broken.py"),
-        (["rule.name=broken:Adding", "rule.value=3"], "'broken:Adding' cannot be made with value = 3: .*line 23"),
+        (["rule.name=broken:Divided"], "'broken:Divided' cannot be created: ZeroDivisionError: .*line 13 of broken.py"),
+        (["rule.name=broken:Adding", "rule.value=3"], "'broken:Adding' cannot be created with value = 3: .*line 23"),
         (["rule.name=broken:Adding"], "'broken:Adding' does not take these options: .*'value'"),
-        (["attack.name=broken:Lost", "attack.where=here"], "cannot be made with where = 'here': KeyError"),
-        (["rule.name=unreadable:Rule"], "'unreadable:Rule': unreadable cannot be imported: SyntaxError: .*mend it"),
+        (["attack.name=broken:Lost", "attack.where=here"], "cannot be created with where = 'here': KeyError"),
+        (["rule.name=unreadable:Rule"], "'unreadable:Rule': unreadable cannot be imported: SyntaxError: .*fix it"),
         (["rule.name=stopping:Rule"], "stopping cannot be imported: RuntimeError: not today .line 2 of stopping.py"),
     ],
 )  # fmt: skip
@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_rows_and_a_checkpoint_that_goes_on_to_the_same_bytes(
     words = [*long, "--json", "rows.jsonl", "--checkpoint", "run.npz"]
     rows = folder / "rows.jsonl"
     errors = interrupted([*BRISTLE, "simulate", *words], lambda: rows.exists() and rows.stat().st_size > 0)
-    assert "interrupted; the rows so far are in rows.jsonl and --resume goes on from run.npz" in errors
+    assert "interrupted; the rows so far are in rows.jsonl and --resume continues from run.npz" in errors
     before = [json.loads(line) for line in rows.read_text().splitlines()]
     assert 0 < len(before) < 60
     refused = command(*words, "--resume", "--set", "world.seed=5")
@@ -192,8 +192,8 @@ def test_ctrl_c_keeps_rows_and_a_checkpoint_that_goes_on_to_the_same_bytes(
         (["mine.py"], "bristle: mine.py is not TOML"),
         (["world.toml", "--set", "world.peers=0"], "bristle: world.toml: world.peers"),
         (["world.toml", "--set", "partition.classes_per_peer=5"], "bristle: classes_per_peer must lie between 1 and 4"),
-        (["world.toml", "--resume"], "bristle: to resume, say from which checkpoint"),
-        (["world.toml", "--set", "rule.name=broken:Rule"], "bristle: rule 'broken:Rule' cannot be made: KeyError: 'x'"),
+        (["world.toml", "--resume"], "bristle: --resume needs the checkpoint to continue from"),
+        (["world.toml", "--set", "rule.name=broken:Rule"], "rule 'broken:Rule' cannot be created: KeyError: 'x'"),
         (["world.toml", "--set", "data.dataset=nowhere.npz"], "bristle: nowhere.npz: no such file"),
     ],
 )

@@ -64,7 +64,7 @@ infinite[1] = np.inf
         ({"y_train": np.array([0, 1])}, r"mine: x_train and y_train have different lengths, 4 samples and 2"),
         ({"y_test": np.array([0, 1, 2])}, r"mine: x_test and y_test have different lengths, 2 samples and 3"),
         ({"y_train": np.array([1, 1, 1, 1])}, r"mine: y_train has only class 1: .* at least two classes"),
-        ({"x_train": np.zeros((0, 3, 3)), "y_train": []}, r"mine: y_train has no sample at all: "),
+        ({"x_train": np.zeros((0, 3, 3)), "y_train": []}, r"mine: y_train has no samples: "),
         ({"x_train": nan}, r"mine: x_train holds NaN or infinity in sample 2: remove or repair"),
         ({"x_test": infinite}, r"mine: x_test holds NaN or infinity in sample 1: remove or repair"),
         ({"x_train": np.zeros((4, 3, 3), dtype=complex)}, r"mine: x_train holds values of type complex128"),
@@ -117,5 +117,5 @@ def test_from_arrays_checks_before_it_splits() -> None:
         Dataset.from_arrays(np.zeros((2, 1)), [0, -2])
     with pytest.raises(ValueError, match=r"arrays: user has shape \(1,\) for 2"):
         Dataset.from_arrays(np.zeros((2, 1)), [0, 1], user=[0])
-    with pytest.raises(ValueError, match="arrays: y_train has no sample at all"):
+    with pytest.raises(ValueError, match="arrays: y_train has no samples"):
         Dataset.from_arrays(np.zeros((0, 1)), [])

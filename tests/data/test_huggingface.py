@@ -83,17 +83,17 @@ def numbers(labels: list[Any], **columns: Any) -> Any:
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (numbers([0, 1]), {}, r"say which column holds the samples: image=... for images, features=... for numbers"),
-        (numbers([0, 1]), {"image": "x", "features": "x"}, "say which column"),
+        (numbers([0, 1]), {}, r"name the column with the samples: image=... for images, features=... for numbers"),
+        (numbers([0, 1]), {"image": "x", "features": "x"}, "name the column"),
         (numbers([0, 1]), {"image": "img"}, "has no column 'img': it has x, label"),
         (numbers([0, 1]), {"features": "x", "label": "y"}, "has no column 'y'"),
         (numbers([0, 1]), {"features": "x", "user": "who"}, "has no column 'who'"),
         (numbers([0, 1]), {"image": "x"}, "'x' holds list in row 0, not an image: give features='x'"),
         (numbers([0, None, 1]), {"features": "x"}, r"row 1 has no label \(None\): leave such rows"),
-        (numbers([0, 1], t=["a", "b"]), {"features": "t"}, "'t' holds no numbers of one shape"),
-        (numbers([0, 1], t=[[1], [1, 2]]), {"features": "t"}, "'t' holds no numbers of one shape"),
+        (numbers([0, 1], t=["a", "b"]), {"features": "t"}, "'t' does not hold numbers of one shape"),
+        (numbers([0, 1], t=[[1], [1, 2]]), {"features": "t"}, "'t' does not hold numbers of one shape"),
         (numbers([]), {"features": "x"}, "Hugging Face dataset is empty: leave it out"),
-        ([1, 2], {"features": "x"}, "list is no dataset of Hugging Face"),
+        ([1, 2], {"features": "x"}, "list is not a dataset of Hugging Face"),
         ({"a": 1, "b": 2}, {"features": "x"}, "has the splits a, b, no 'train': give one of them alone"),
         (numbers([0, 1]).to_iterable_dataset(), {"features": "x"}, "is a stream"),
         (

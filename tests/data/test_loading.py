@@ -18,5 +18,5 @@ def test_missing_file(tmp_path: Path, name: str) -> None:
 def test_unknown_kind(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("1,2,3")
-    with pytest.raises(ValueError, match=r"data\.csv: not a kind of data known here: give an \.npz file, a folder"):
+    with pytest.raises(ValueError, match=r"data\.csv: unknown kind of data: give an \.npz file, a folder"):
         load(path)

@@ -70,7 +70,7 @@ def bad(path: Path, message: str, **options: Any) -> None:
         ({}, "holds nothing: save it with"),
         (
             {"x": X, "y": Y.astype(object)},
-            "y holds Python objects, which need pickle, and that is never loaded",
+            "y holds Python objects, which need pickle, and pickles are never loaded",
         ),
         ({"x": X, "y": Y + 0.5}, r"y holds 0\.5 at 0, not an integer"),
         ({"x": X, "y": Y - 1}, "y holds the negative label -1"),

@@ -232,6 +232,6 @@ def test_an_interruption_loses_nothing_and_the_same_command_goes_on(tmp_path: Pa
     assert not (tmp_path / "rows.jsonl").exists()
     again = run(*words[len(COMMAND) :])
     assert again.returncode == 0
-    assert f"{finished} are there already" in again.stderr
+    assert f"{finished} done before" in again.stderr
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert (tmp_path / "intro.png").read_bytes()[:4] == b"\x89PNG"

@@ -66,7 +66,7 @@ def test_history_is_as_short_as_can_be() -> None:
     ("options", "message"),
     [
         ({"loss": 1.2}, "loss must be a number between 0 and 1"),
-        ({"delay": (3, 1)}, "the least and the most"),
+        ({"delay": (3, 1)}, "the smallest and the largest"),
         ({"period": 0}, "period"),
         ({"join_by": 1}, "join_by"),
         ({"away": 0}, "away"),

@@ -52,29 +52,29 @@ def test_an_attack_without_attackers() -> None:
 )
 def test_more_attackers_than_the_rule_can_expect(rule: dict[str, Any], heads: int) -> None:
     (note,) = notes_of(rule=rule)
-    assert f"{rule['name']} with f = {rule['f']} cannot answer for the {heads} heads" in note
+    assert f"{rule['name']} with f = {rule['f']} needs more than the {heads} heads" in note
     assert "set a smaller rule.f" in note
 
 
 def test_heads_are_counted_where_they_are_heard() -> None:
     krum, ring = {"name": "krum", "f": 2}, {"name": "ring"}
     (note,) = notes_of(rule=krum, topology=ring)
-    assert "cannot answer for the 3 heads" in note
+    assert "needs more than the 3 heads" in note
     more = {"peers": 6, "attackers": 3, "iterations": 1}
     assert notes_of(rule=krum, topology=ring, world=more, attack={"name": "sign-flip"}) == []
     (note,) = notes_of(rule={**krum, "before": ["bucketing"]})
-    assert note.startswith("bucketing+krum with f = 2 cannot answer")
+    assert note.startswith("bucketing+krum with f = 2 needs more")
 
 
 def test_defaults_that_are_another_partitions() -> None:
     (note,) = notes_of(partition={"name": "dirichlet"})
     samples = len(table().y_train)
     assert note == (
-        f"the partition 'dirichlet' shares out all {samples} training samples; the default of 2 a class and peer is "
-        "that of 'consecutive' alone: set partition.samples"
+        f"the partition 'dirichlet' uses all {samples} training samples; the default of 2 per class and peer "
+        "applies to 'consecutive' only: set partition.samples"
     )
     (note,) = notes_of(partition={"name": "natural"}, world={"iterations": 1})
-    assert note == ("the data have 12 users, of whom the default of 10 peers are drawn: set world.peers, e.g. to 12")
+    assert note == ("the data have 12 users, but the default is 10 peers, drawn from them: set world.peers, e.g. to 12")
     assert notes_of(partition={"name": "natural"}) == []
 
 

@@ -78,7 +78,7 @@ def test_rows_come_as_they_are_made(several: Results, table: Dataset) -> None:
 def test_what_cannot_be_is_refused(table: Dataset, tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="seeds must be"):
         simulate(CONFIG, data=table, seeds=0)
-    with pytest.raises(ValueError, match="a checkpoint is of one run, and there are 2 seeds: leave out the checkpoint"):
+    with pytest.raises(ValueError, match="a checkpoint holds one run, not 2 seeds: leave out the checkpoint"):
         simulate(CONFIG, data=table, seeds=2, checkpoint=tmp_path / "run.npz")
 
 

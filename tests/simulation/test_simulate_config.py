@@ -138,8 +138,8 @@ def test_attacks_topologies_and_partitions_lose_their_options_too(capsys: pytest
         ({"rule": {"name": "nowhere:Rule"}}, "there is no module 'nowhere'"),
         ({"rule": {"name": "math:pi"}}, "is float, which is no rule"),
         ({"rule": {"name": "math:nothing"}}, "math has no 'nothing'"),
-        ({"rule": {"name": "builtins:dict"}}, "made dict, which is no rule"),
-        ({"attack": {"name": "bristle.rules:FedAvg"}}, "made FedAvg, which is no attack"),
+        ({"rule": {"name": "builtins:dict"}}, "returned dict, which is no rule"),
+        ({"attack": {"name": "bristle.rules:FedAvg"}}, "returned FedAvg, which is no attack"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_in_one_line(config: dict[str, Any], message: str) -> None:

@@ -131,7 +131,11 @@ def test_a_large_world_that_starts_from_a_head_runs_the_ordinary_way() -> None:
         (lambda: Head(np.zeros((4, 5), np.float32)), {}, r"has shape \[4, 5\], this group's heads are \[4, 12\]"),
         (lambda: Head(good_head().weights, backbone="f" * 64), {}, "was made for the backbone f{16}"),
         (lambda: Head(good_head().weights, classes=("d", "c", "b", "a")), {}, "has the classes d, c, b, a"),
-        (good_head, {"rule": {"name": "evidence"}}, "peers that exchange evidence train no head: leave out the head"),
+        (
+            good_head,
+            {"rule": {"name": "evidence"}},
+            "peers that exchange evidence train no head: leave out the initial head",
+        ),
     ],
 )
 def test_a_head_that_does_not_fit_is_refused_before_anything_runs(
@@ -143,7 +147,7 @@ def test_a_head_that_does_not_fit_is_refused_before_anything_runs(
 
 def test_a_scenarios_head_has_the_shape_of_its_data() -> None:
     scenario = Scenario(peers=2, classes_per_peer=2, held_out=5, head=np.zeros((4, 5), np.float32))
-    with pytest.raises(ValueError, match=r"the head to start from is \[4, 5\], not \[4, 12\] as here"):
+    with pytest.raises(ValueError, match=r"the initial head has shape \[4, 5\], not \[4, 12\]"):
         World(scenario, prepare(table(), NoBackbone(FEATURES)))
 
 

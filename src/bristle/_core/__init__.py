@@ -1,4 +1,4 @@
-"""Shared by all packages: arrays of any library, sorting, linear algebra, random draws, checks, files and names."""
+"""Common to all packages: arrays of any library, sorting, linear algebra, random draws, checks, files, registries."""
 
 from bristle._core.arrays import Array, Pool, block_bytes, namespace, squared_norms, take_rows, to_numpy
 from bristle._core.rng import keyed_uniforms, uniforms

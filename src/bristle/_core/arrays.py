@@ -24,32 +24,32 @@ def namespace(*arrays: Array) -> Any:
 
 
 def is_array(value: object) -> bool:
-    """Return whether `value` is an array of a library that can be worked with."""
+    """Return whether `value` is an array of a supported library."""
     return type(value) is np.ndarray or bool(array_api_compat.is_array_api_obj(value))
 
 
 def on_cpu(array: Array) -> bool:
-    """Return whether `array` lies in the processor's own memory."""
+    """Return whether `array` is in CPU memory."""
     return type(array) is np.ndarray or "cpu" in str(array_api_compat.device(array)).lower()
 
 
 def block_bytes(array: Array) -> int:
-    """Return how many bytes of working memory one block of work on `array`'s device may take."""
+    """Return the budget of working memory for one block of work on `array`'s device, in bytes."""
     return CPU_BLOCK_BYTES if on_cpu(array) else DEVICE_BLOCK_BYTES
 
 
 def from_numpy(values: np.ndarray[Any, Any], *, like: Array, dtype: Any = None) -> Array:
-    """Bring a NumPy array to the library and device of `like`."""
+    """Convert a NumPy array to the library and device of `like`."""
     xp = namespace(like)
     if xp is np:
         return values if dtype is None else values.astype(dtype, copy=False)
-    # What comes from a packet is read-only; other libraries do not know the idea.
+    # Arrays from packets are read-only, which other libraries do not support.
     values = values if values.flags.writeable else values.copy()
     return xp.asarray(values, dtype=dtype, device=array_api_compat.device(like))
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
-    """Bring an array of any library to NumPy, through the processor's memory if need be."""
+    """Convert an array of any library to NumPy, copying it to CPU memory if needed."""
     if type(array) is np.ndarray:
         return array
     if array_api_compat.is_torch_array(array):
@@ -59,7 +59,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
 
 
 def reshape(xp: Any, array: Array, shape: tuple[int, ...]) -> Array:
-    """Return the array in another shape; NumPy's method, where there is one, saves a microsecond a call."""
+    """Return the array in another shape; NumPy's own method is a microsecond faster."""
     return array.reshape(shape) if xp is np else xp.reshape(array, shape)
 
 
@@ -69,12 +69,12 @@ def largest(xp: Any, values: Array) -> float:
 
 
 def at_least(xp: Any, values: Array, least: float) -> Array:
-    """Return the values, and `least` in place of those below it."""
+    """Return the maximum of each value and `least`."""
     return np.maximum(values, least) if xp is np else xp.where(values > least, values, xp.full_like(values, least))
 
 
 def row_sums(xp: Any, values: Array) -> Array:
-    """Return the sums over the last axis, which stays with length 1."""
+    """Return the sums over the last axis, which is kept with length 1."""
     return np.add.reduce(values, axis=-1, keepdims=True) if xp is np else xp.sum(values, axis=-1, keepdims=True)
 
 
@@ -86,8 +86,7 @@ def diagonals(xp: Any, matrices: Array) -> Array:
 def squared_norms(xp: Any, vectors: Array) -> Array:
     """Return the squared Euclidean norm over the last axis.
 
-    Overflow gives infinity and a NaN gives NaN, so that one comparison tells a vector that can be worked
-    with from one that cannot.
+    Overflow gives infinity and a NaN gives NaN, so that one comparison finds all unusable vectors.
     """
     if xp is np:
         return np.vecdot(vectors, vectors)
@@ -107,14 +106,14 @@ def take_rows(xp: Any, values: Array, index: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pool:
-    """Heads that are stored once, and for each receiver the positions of those that it hears.
+    """Heads that are stored once, and for each receiver the positions of those that it received.
 
     Parameters
     ----------
     heads : array [P, C, D]
         One head per sender.
     index : integer array [..., M]
-        For each receiver, which heads it received. A receiver that hears fewer than M is masked in the call.
+        Positions of each receiver's heads. Pass a mask to the call for receivers with fewer than M.
     """
 
     heads: Array

@@ -1,7 +1,4 @@
-"""Kernels for CUDA devices, in Triton: counting and ordering many short rows, for which torch takes many passes.
-
-Only imported where there is such a device.
-"""
+"""Triton kernels for CUDA devices that count and order many short rows; imported only on such devices."""
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 

@@ -20,10 +20,10 @@ PASS = 1 << 18
 THREADED = 1 << 21
 # Numbers that stay in the outer cache between two products.
 CACHED = 1 << 22
-# BLAS would wake other threads for longer inner products, which takes longer than they do, and leaves them spinning.
+# For longer inner products BLAS would wake other threads, which costs more than the products and leaves them spinning.
 PIECE = 8192
 SHORT_PIECE = 512
-# Models whose random projection is below this are small; it costs time, not correctness, to look closer at others.
+# Models whose random projection is below this are small; others are measured exactly.
 SMALL_PROJECTION = 1e6
 
 
@@ -42,11 +42,11 @@ def distances_from(xp: Any, models: Array, point: Array, picked: Array | None = 
 
 
 def _numpy_distances(models: Array, point: Array, picked: Array | None, turn: int) -> Array:
-    """A few models at a time in memory that is used again: a difference is still in the cache when it is squared."""
+    """Squared distances of a few models at a time, in reused memory that stays in the cache."""
     batch, count, width = models.shape
     if picked is None and models.size <= PASS and width <= PIECE:
         return squared_norms(np, models - point[:, None, :])
-    if picked is not None:  # These are copied together first, so that half as many stay in the cache.
+    if picked is not None:  # These are gathered first, so that half as many fit the cache.
         count, turn = picked.shape[1], max(1, turn // 2)
     pieces = -(-width // PIECE)
     squared = np.empty((batch, count, pieces), dtype=models.dtype)
@@ -86,7 +86,7 @@ def _dots(vectors: Array, others: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def _secret(width: int, dtype: Any) -> Array:
-    """Return factors that nobody outside this process can know, so that no values can be made to cancel under them."""
+    """Return random factors that are secret to this process, so that no crafted values cancel under them."""
     rng = np.random.default_rng()
     factors = (rng.uniform(0.5, 1.5, width) * rng.choice((-1, 1), width)).astype(dtype)
     factors.setflags(write=False)
@@ -94,10 +94,10 @@ def _secret(width: int, dtype: Any) -> Array:
 
 
 def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
-    """Return whether all NumPy `models` [B, k, F] are surely small, and return their sums [B, F] if asked for.
+    """Return whether all NumPy `models` [B, k, F] are surely small, and with `summed` their sums [B, F].
 
-    A model that is not finite has a projection on random factors that is not small, and one of norm R has a small
-    one with a probability of about 1e6 sqrt(F) / R. Both products read a model while it is in the cache.
+    The projection of a model on random factors is never small if the model is not finite, and small with a probability
+    of about 1e6 sqrt(F) / R if its norm is R. Both products read a model while it is in the cache.
     """
     batch, count, width = models.shape
     if not summed and models.size >= THREADED:
@@ -118,7 +118,7 @@ def probe(models: Array, *, summed: bool = False) -> tuple[bool, Array | None]:
 
 
 def _probe_in_threads(models: Array) -> bool:
-    """Probe NumPy models [B, k, F] by threads of our own: those of BLAS would spin on."""
+    """Probe NumPy models [B, k, F] in our own threads: those of BLAS would keep spinning."""
     factors = _secret(models.shape[2], models.dtype)
     small = np.zeros(models.shape[:2], dtype=bool)
 
@@ -175,9 +175,9 @@ def mixtures_of(xp: Any, matrix: Array, own: Array, models: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pull:
-    """How far models are pulled in: `factors` makes of squared distances [k] what the differences are multiplied by.
+    """How models are clipped: `factors` maps squared distances [k] to factors of the differences.
 
-    `alone` tells that the factor of a model depends on its own distance only.
+    `alone` says whether the factor of a model depends on its own distance only.
     """
 
     factors: Callable[[Array], Array]
@@ -185,10 +185,10 @@ class Pull:
 
 
 def clip_about(models: Array, point: Array, pull: Pull) -> tuple[Array, Array]:
-    """Pull NumPy `models` [B, k, F] in to `point` [B, F]: squared distances [B, k], and all written out [B, 1 + k, F].
+    """Clip NumPy `models` [B, k, F] about `point` [B, F]; return squared distances [B, k] and all heads [B, 1 + k, F].
 
-    The point itself comes first. Models are measured and moved, some at a time, while they are in the cache; where
-    all distances must be known first and there are more, models are copied as they are, and moved in the end.
+    The point itself comes first. Models are measured and moved while they are in the cache; if all distances must be
+    known first and models are too many, they are copied and moved at the end.
     """
     batch, count, width = models.shape
     squared = np.empty((batch, count), dtype=models.dtype)

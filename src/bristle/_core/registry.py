@@ -1,4 +1,4 @@
-"""Find rules, attacks, data and the like by name: built in, from an installed package, or as `module:name`."""
+"""Find rules, attacks, datasets and others by name: built in, from an installed package, or as `module:name`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, Callable[..., T]], Generic[T]):
-    """Everything of one kind that has a name. As a mapping: Bristle's own names and what makes each.
+    """All things of one kind by name. As a mapping: Bristle's own names and their classes or functions.
 
     Parameters
     ----------
     what : str
         The kind in messages, such as "rule".
     kind : type
-        What the made things must be instances of.
+        Type of the created objects.
     own : mapping
-        Bristle's own names; no package can take one of them.
+        Bristle's own names, which packages cannot override.
     group : str, optional
-        Entry-point group in which installed packages announce theirs.
+        Entry-point group of installed packages.
     also_called : mapping
-        Other names of Bristle's own, such as the one in a publication, and what each stands for.
+        Aliases, such as the name in a publication, with the name that each stands for.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return *self.own, *sorted(self.installed())
 
     def usual(self, name: str) -> str:
-        """Return the name in the list of names; the same one unless it is another name of one of Bristle's own."""
+        """Return the canonical name of an alias; other names are returned unchanged."""
         return self.also_called.get(name, name)
 
     def installed(self) -> dict[str, EntryPoint]:
-        """Return what installed packages announce, by name; of two with the same name the first one found."""
+        """Return the entry points of installed packages by name; of two with the same name, the first one found."""
         found: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group) if self.group else ():
             if entry.name not in self.own and entry.name not in self.also_called:
@@ -75,26 +75,26 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return is_import_path(name) or name in self.installed()
 
     def create(self, name: str, options: Mapping[str, Any] | None = None, *, keys: Iterable[str] = ()) -> T:
-        """Make what a name stands for; a mistake is a ValueError of one line with a remedy.
+        """Create an object by name; errors are a ValueError of one line with a remedy.
 
-        `keys` are further words that a misspelt option may have meant, such as the other keys of a TOML table.
+        `keys` are further suggestions for a misspelt option, such as the other keys of a TOML table.
         """
         options, name = dict(options or {}), self.usual(name)
         if name in self.own:
             self._check_options(name, options, keys)
             try:
                 return self.own[name](**options)
-            except TypeError as error:  # Such as a text where there should be a number.
+            except TypeError as error:  # E.g. a text instead of a number.
                 raise ValueError(f"{self.what} {name!r} does not take these options: {error}") from error
         return self._create_foreign(name, options)
 
     def accepts(self, name: str, option: str) -> bool:
-        """Return whether a name stands for a dataclass with such a field."""
+        """Return whether a name stands for a dataclass with a field of that name."""
         found = self.find(name)
         return isinstance(found, type) and is_dataclass(found) and option in {field.name for field in fields(found)}
 
     def find(self, name: str) -> Any:
-        """Return the class, function or value that a name stands for; modules in the working folder are found too."""
+        """Return the class, function or value of a name; modules in the working folder are found too."""
         name = self.usual(name)
         if name in self.own:
             return self.own[name]
@@ -106,13 +106,13 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             found: Any = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-                raise  # It is there, but something that it needs is not.
+                raise  # It exists, but imports a missing module.
             raise ValueError(
-                f"{self.what} {name!r}: there is no module {module!r}; run where it lies, or install it"
+                f"{self.what} {name!r}: there is no module {module!r}; run in its folder, or install it"
             ) from error
-        except Exception as error:  # Whatever a stranger's module may raise.
+        except Exception as error:  # A user's module may raise anything.
             raise ValueError(
-                f"{self.what} {name!r}: {module} cannot be imported: {_one_line(error)}; mend it there"
+                f"{self.what} {name!r}: {module} cannot be imported: {_one_line(error)}; fix it there"
             ) from error
         finally:
             sys.path.remove(here)
@@ -124,7 +124,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return found
 
     def source_digest(self, name: str) -> str:
-        """Return a digest of the file that holds what a foreign name stands for; empty if there is no file."""
+        """Return a digest of the source file of a foreign name; empty if there is no file."""
         self.find(name)
         file = sys.modules[self._import_path(name).partition(":")[0]].__file__
         return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
@@ -163,29 +163,29 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             found = self._call(found, name, options)
         elif options:
             raise ValueError(
-                f"{self.what} {name!r} is made already and takes no options, such as {next(iter(options))!r}"
+                f"{self.what} {name!r} is already an object and takes no options, such as {next(iter(options))!r}"
             )
         if not isinstance(found, self.kind):
-            raise ValueError(f"{self.what} {name!r} made {type(found).__name__}, which is no {self.what}")
+            raise ValueError(f"{self.what} {name!r} returned {type(found).__name__}, which is no {self.what}")
         return cast(T, found)
 
     def _call(self, maker: Any, name: str, options: dict[str, Any]) -> Any:
-        """Call foreign code; an error in it becomes one line with the place in its file."""
+        """Call foreign code; an error in it becomes one line with its file and line."""
         try:
             return maker(**options)
-        except Exception as error:  # Whatever a stranger's constructor may raise.
+        except Exception as error:  # A user's constructor may raise anything.
             inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
             if isinstance(error, TypeError) and not inside:
                 raise ValueError(f"{self.what} {name!r} does not take these options: {error}") from error
             given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
-            remedy = "give other options, or mend it there" if options else "mend it there"
+            remedy = "give other options, or fix it there" if options else "fix it there"
             raise ValueError(
-                f"{self.what} {name!r} cannot be made{given and f' with {given}'}: {_one_line(error)}; {remedy}"
+                f"{self.what} {name!r} cannot be created{given and f' with {given}'}: {_one_line(error)}; {remedy}"
             ) from error
 
 
 def is_import_path(name: str) -> bool:
-    """Return whether a name has the form `module:name`, and is no path on some drive."""
+    """Return whether a name has the form `module:name`, and is not a path on some drive."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
 
@@ -198,7 +198,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """Return an error's type, message, and the last line of foreign code that it came through."""
+    """Return an error's type, message, and last line of foreign code."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     if isinstance(error, SyntaxError):
         return text  # It names the line itself.

@@ -1,4 +1,4 @@
-"""Reproducible random draws: the same key gives the same numbers, on every machine and array library."""
+"""Reproducible random draws: a key determines the numbers, on every machine and array library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST, _SECOND, _LANE = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7
 
 
 class Stream(IntEnum):
-    """What draws are for. The first three are drawn in every iteration, the others seldom or by some worlds only."""
+    """Purposes of draws. The first three are used in every iteration, the others rarely or by some worlds only."""
 
     BATCHES = 0
     MODELS = 1
@@ -68,8 +68,8 @@ def uniforms_of(xp: Any, key: Any, ids: Array, size: int) -> Array:
 def uniforms(rng: Any, shape: tuple[int, ...], *, like: Array) -> Array:
     """Return uniforms in [0, 1) of `shape`, in the library and dtype of `like`.
 
-    `rng` is a NumPy generator, or uniforms already drawn. `None` stands for a generator with a fixed seed:
-    a call without randomness of its own repeats, and a live peer always passes its own generator.
+    `rng` is a NumPy generator, or uniforms already drawn. `None` stands for a generator with a fixed seed, so that a
+    call without `rng` is reproducible; a live peer always passes its own generator.
     """
     if rng is None:
         rng = np.random.default_rng(0)
@@ -81,7 +81,7 @@ def uniforms(rng: Any, shape: tuple[int, ...], *, like: Array) -> Array:
             "make one with numpy.random.default_rng(seed)"
         )
     if tuple(rng.shape) != shape:
-        raise ValueError(f"rng holds uniforms of shape {tuple(rng.shape)}, but {shape} are needed, one a model")
+        raise ValueError(f"rng holds uniforms of shape {tuple(rng.shape)}, but {shape} are needed, one per model")
     return from_numpy(rng, like=like, dtype=like.dtype) if isinstance(rng, np.ndarray) else rng
 
 
@@ -113,7 +113,7 @@ def _signed(bits: int) -> int:
 
 
 def draw_many(seed: int, stream: Stream, ids: Any, iteration: int, size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Draw 32-bit uniforms in [0, 1) of shape [ids, size], keyed as in `draw`: quicker where a row is long.
+    """Draw 32-bit uniforms in [0, 1) of shape [ids, size], keyed as in `draw`: faster for long rows.
 
     A Philox generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) for each row.
     """
@@ -140,8 +140,7 @@ def _philox(
 def pick_distinct(draws: Floats, among: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Choose k distinct numbers below `among` for each row of `draws` [B, k], ascending and without bias.
 
-    Floyd's algorithm (Bentley and Floyd, "A Sample of Brilliance", CACM 1987): O(B k^2), however many there are to
-    choose from.
+    Floyd's algorithm (Bentley and Floyd, "A Sample of Brilliance", CACM 1987): O(B k^2), independent of `among`.
     """
     rows, count = draws.shape
     chosen = np.full((rows, count), -1, dtype=np.int64)

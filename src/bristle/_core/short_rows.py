@@ -13,15 +13,15 @@ import numpy as np
 from bristle._core.arrays import Array, namespace
 
 _find_spec = lru_cache(maxsize=1)(find_spec)
-# Rows up to this length are worked on by kernels where a device has them.
+# Longest rows for which kernels are used.
 LONGEST = 128
 
 
 def count_values(values: Array, kinds: int, dtype: Any) -> Array:
-    """Count how many of the integers `values` [..., T] are 0, 1, ..: [..., kinds]; those below 0 count nowhere."""
+    """Count the integers 0, 1, .. in `values` [..., T]: [..., kinds]; negative values are ignored."""
     xp = namespace(values)
     if xp is np:
-        # One pass, where one-hot vectors would take as many as there are kinds. What is below 0 has a cell of its own.
+        # One pass, where one-hot vectors would take one per kind. Negative values have a cell of their own.
         rows = prod(values.shape[:-1])
         start = np.arange(1, rows * (kinds + 1) + 1, kinds + 1)
         cells = (values.reshape(rows, -1) + start[:, None]).ravel()
@@ -35,7 +35,7 @@ def count_values(values: Array, kinds: int, dtype: Any) -> Array:
 
 
 def has_kernels(array: Array) -> bool:
-    """Return whether an array lies on a CUDA device for which kernels can be compiled."""
+    """Return whether an array is on a CUDA device for which kernels can be compiled."""
     return bool(array_api_compat.is_torch_array(array)) and array.device.type == "cuda" and bool(_find_spec("triton"))
 
 
@@ -72,5 +72,5 @@ def _power(number: int) -> int:
 
 
 def _rows_for(numbers: int) -> int:
-    """Return how many rows of so many numbers a program works on."""
+    """Return the number of rows, of so many numbers each, per program."""
     return max(1, min(64, 8192 // numbers))

@@ -25,10 +25,9 @@ def argsort(xp: Any, values: Array, *, axis: int = -1) -> Array:
 
 
 def spread(xp: Any, chosen: Array, order: Array, fill: Any) -> Array:
-    """Undo a selection: lay `chosen` [B, m, ...] out over the positions `order` [B, n] that it was taken from.
+    """Undo a selection: scatter `chosen` [B, m, ...] to the positions that it was taken from.
 
-    The first m entries of each row of the permutation `order` say where the values come from; all other
-    positions get `fill`.
+    These are the first m entries of each row of the permutation `order` [B, n]; all other positions get `fill`.
     """
     batch, selected = chosen.shape[:2]
     if xp is np:
@@ -46,21 +45,21 @@ def spread(xp: Any, chosen: Array, order: Array, fill: Any) -> Array:
 
 
 class Workspace(threading.local):
-    """Memory that sorting may use again: fresh memory costs as much as the sorting. One for each thread."""
+    """Memory that sorting reuses, since allocation costs as much as the sorting; one per thread."""
 
     largest = 32 << 20
-    """Bytes that are kept at most between calls."""
+    """Largest number of bytes kept between calls."""
     plans = 16
-    """Layouts that are kept at most between calls."""
+    """Largest number of layouts kept between calls."""
     gap = 16
-    """Numbers between rows: at distances of a power of two they would compete for the same places in the cache."""
+    """Numbers between rows: at distances of a power of two they would compete for the same cache lines."""
 
     def __init__(self) -> None:
         self._memory: Array = np.empty(0, dtype=np.float32)
         self._prepared: dict[tuple[Plan, tuple[int, ...]], _Prepared] = {}
 
     def prepare(self, plan: Plan, shape: tuple[int, ...], dtype: Any) -> _Prepared:
-        """Lay the plan's steps out in memory for rows of `shape`; what an earlier call returned is overwritten."""
+        """Lay out the plan's steps in memory for rows of `shape`; results of earlier calls are overwritten."""
         needed = 2 * len(plan.places) * (prod(shape) + self.gap)
         memory = self._memory
         if memory.dtype != dtype or memory.size < needed:
@@ -76,7 +75,7 @@ class Workspace(threading.local):
 
 
 class _Prepared:
-    """A plan laid out in memory [2, n, ...]: every minimum and maximum with the rows that it reads and writes."""
+    """A plan laid out in memory [2, n, ...]: every minimum and maximum with its input and output rows."""
 
     def __init__(self, plan: Plan, memory: Array, shape: tuple[int, ...]) -> None:
         self._plan, self._memory, self._shape = plan, memory, shape
@@ -89,7 +88,7 @@ class _Prepared:
                     self._calls.append((compare, low, high, self._rows(out, fresh)))
 
     def run(self, stacks: Sequence[Array]) -> None:
-        """Sort the rows of `stacks`, which are only read."""
+        """Sort the rows of `stacks`, which stay unchanged."""
         for compare, low, high, out in self._calls:
             compare(
                 low if type(low) is not Run else _given(stacks, low),
@@ -98,7 +97,7 @@ class _Prepared:
             )
 
     def rows(self, stacks: Sequence[Array]) -> list[Array]:
-        """Return the rows by sorted position; those that are not wanted may hold anything."""
+        """Return the rows by sorted position; unwanted ones may hold anything."""
         return [self._stack(run, stacks)[0] for run in self._plan.places]
 
     def sum_of_wanted(self, stacks: Sequence[Array]) -> Array:
@@ -139,13 +138,12 @@ def sort_rows(
     as_set: bool = False,
     workspace: Workspace | None = None,
 ) -> list[Array]:
-    """Sort n arrays of one shape elementwise: position i of the answer holds the i-th smallest values.
+    """Sort n arrays of one shape elementwise: position i of the result holds the i-th smallest values.
 
-    The arrays come in `stacks` [k, ...] of any number each, and stay as they are. A network of elementwise minima and
-    maxima sorts them: each comparator handles whole rows, so that it runs at vector speed in every array
-    library, where a sort along a short axis does not. Only the positions in `wanted` (all by default) need be right, or
-    `as_set` only which values they hold together; comparators that do not matter are left out. With a `workspace`, the
-    answer is only good until that is used again.
+    The arrays come in `stacks` [k, ...] of any number each, and stay unchanged. A network of elementwise minima and
+    maxima sorts them: each comparator handles whole rows, at vector speed in every array library, unlike a sort along a
+    short axis. Only the positions in `wanted` (default: all) are correct, with `as_set` only as a set; comparators that
+    do not matter are left out. With a `workspace`, the result is valid until that is used again.
     """
     sizes = tuple(int(stack.shape[0]) for stack in stacks)
     count = sum(sizes)

@@ -55,7 +55,7 @@ class Head:
         classes = tuple(str(name) for name in self.classes)
         if classes and len(classes) != len(weights):
             raise ValueError(f"{len(classes)} names were given for the {len(weights)} classes of the head")
-        # The one place where a frozen object is still being made.
+
         for field, value in (("weights", weights), ("bias", bias), ("classes", classes)):
             object.__setattr__(self, field, value)
 

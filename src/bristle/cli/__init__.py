@@ -16,8 +16,7 @@ from bristle.cli.worlds import pretrain, report, reproduce, simulate, tune
 app = typer.Typer(
     name="bristle",
     help="Learn together without a server and without trust.",
-    epilog="Exit codes: 0 done, 1 a fault of ours or of the machine, such as a full disk, 2 something about the input "
-    "is wrong, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 internal or system error, such as a full disk, 2 invalid input, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,7 +37,7 @@ for _command in (
 
 
 def main() -> None:
-    """Run a command; what is wrong with the input is said in one line."""
+    """Run a command; report invalid input in one line."""
     try:
         app()
     except (ValueError, FileNotFoundError, FileExistsError, PermissionError, ModuleNotFoundError) as error:

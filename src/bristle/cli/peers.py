@@ -171,7 +171,7 @@ def peer(
     # All other options have the same names there.
     given |= {"known": tuple(known or ()), "page": page_at(dashboard, dashboard_at)}
     log_to_stderr(as_json=log_format == "json")
-    with interruptible(f"the same command goes on from {folder}"):
+    with interruptible(f"the same command continues from {folder}"):
         finished = run_peer(PeerOptions(**given))
     if not finished:
         raise typer.Exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""What commands share: exit codes, options, and the answer to Ctrl-C."""
+"""Exit codes, options and Ctrl-C handling that commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Dashboard = Annotated[
 ]
 DashboardAt = Annotated[
     str,
-    typer.Option(help="HOST:PORT of that page; port 0 is any that is free. Not encrypted: keep it on this machine."),
+    typer.Option(help="HOST:PORT of that page; port 0 for any free one. Not encrypted: keep it on this machine."),
 ]
 
 
@@ -37,7 +37,7 @@ def identity_of(folder: Path) -> Identity:
 
 @contextmanager
 def interruptible(what_stays: str) -> Iterator[None]:
-    """Catch Ctrl-C and print one line that says what was kept."""
+    """Exit with one line on Ctrl-C, which says what was kept."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Results as JSON Lines: whole lines only, whatever happens."""
+"""Results as JSON Lines, written in whole lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def json_line(row: Row) -> str:
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows to `path`, each as soon as it is there."""
+    """Write rows to `path`, each as soon as it comes."""
     with row_writer(path) as write:
         for row in rows:
             write(row)
@@ -30,9 +30,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 @contextmanager
 def row_writer(path: Path | None, *, fresh: bool = True) -> Iterator[Callable[[Row], None]]:
-    """Yield a function that writes a row to `path`, or to nowhere.
+    """Yield a function that writes a row to `path`, or discards it if `path` is None.
 
-    A file that exists is emptied at once if `fresh`, else when the first row comes.
+    An existing file is emptied at once if `fresh`, else with the first row.
     """
     if path is None:
         yield lambda row: None
@@ -60,15 +60,15 @@ _BLOCK = 2**16
 
 
 class RowsFile:
-    """JSON Lines that are appended to, one row an iteration.
+    """A JSON Lines file to append to, one row per iteration.
 
-    A line that an earlier process could not finish is removed. Where there is no room, the row is left out, and the
-    log says so: the iteration itself is in the store.
+    An incomplete last line of an earlier process is removed. On a full disk the row is skipped with a warning in the
+    log: the iteration itself is in the store.
 
     Parameters
     ----------
     path : Path
-        The file; made, with its folder, where there is none.
+        The file; created, with its folder, if missing.
     """
 
     def __init__(self, path: Path) -> None:

@@ -245,7 +245,7 @@ def read_key_ids(path: Path | None, option: str) -> frozenset[bytes] | None:
         try:
             members.add(bytes.fromhex(text))
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {text!r} is no key id in hexadecimal") from error
+            raise ValueError(f"{path}, line {number}: {text!r} is not a key id in hexadecimal") from error
     return frozenset(members)
 
 

@@ -1,4 +1,4 @@
-"""The terminal: plain text as it is, and progress bars where the wait is long enough."""
+"""Terminal output: plain text and progress bars."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ if TYPE_CHECKING:
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Return a console that prints text as it is: brackets in paths, names and `bristle[plots]` are no markup."""
+    """Return a console that prints brackets in paths, names and `bristle[plots]` literally, not as markup."""
     return Console(stderr=stderr, markup=False, highlight=False)
 
 
-PATIENCE = 2.0  # seconds without a bar: what takes less needs none
+PATIENCE = 2.0  # seconds before a bar is shown
 
 
 @contextmanager
 def patient_bar(
     description: str, *, console: Console | None = None, patience: float = PATIENCE
 ) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is called with (done, all); a bar comes up once that has gone on for `patience` seconds.
-
-    Where stderr is not a terminal, nothing is shown.
-    """
+    """Yield a callback for (done, total) that shows a bar after `patience` seconds, if stderr is a terminal."""
     screen = console or terminal(stderr=True)
     bar = Progress(
         TextColumn("{task.description}", markup=False),
@@ -59,9 +56,9 @@ def patient_bar(
 def progress_line(
     description: str, *, total: float | None, percent: bool = False, seconds: float = 5.0
 ) -> Iterator[Callable[..., None]]:
-    """Yield `update(line, last=False, completed=, description=, rate=)`: a bar in a terminal, elsewhere lines.
+    """Yield `update(line, last=False, completed=, description=, rate=)`: a bar in a terminal, otherwise lines.
 
-    Where stderr is no terminal, `line` is printed at most every so many `seconds`, and when it is the `last`.
+    If stderr is not a terminal, `line` is printed at most once in `seconds`, and always when it is the `last`.
     """
     console = terminal(stderr=True)
     bar = Progress(
@@ -91,7 +88,7 @@ def progress_line(
 
 @contextmanager
 def pretraining_progress(*, console: Console | None = None) -> Iterator[Callable[[EpochProgress], None]]:
-    """Yield what `pretrain` takes as `progress`: a line per epoch and, in a terminal, a bar."""
+    """Yield the `progress` callback of `pretrain`: a line per epoch and, in a terminal, a bar."""
     screen = console or terminal(stderr=True)
     with patient_bar("Pre-training", console=screen, patience=0.0) as bar:
 

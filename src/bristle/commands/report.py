@@ -31,10 +31,9 @@ RUN = "run.html"
 
 
 def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> list[Path]:
-    """Write a report on the rows of JSON Lines files to a folder; return the paths that were written, pages first.
+    """Write a report on the rows of JSON Lines files to a folder; return the paths written, pages first.
 
-    What `bristle peer --json` wrote is a results file too. Without any accuracy in it there is nothing to compare, and
-    the page of the run is all.
+    The files may also come from `bristle peer --json`. If no row has an accuracy, only the page of the run is written.
     """
     rows: list[Row] = []
     peers: list[Snapshot] = []
@@ -59,7 +58,7 @@ def report_on(paths: Sequence[Path], *, out: Path, title: str | None = None) -> 
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a JSON Lines file; a last line that was cut short is left out, with a word on stderr."""
+    """Yield the rows of a JSON Lines file; an incomplete last line is skipped, with a message on stderr."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file; give results as `bristle simulate --json FILE` writes them")
     try:

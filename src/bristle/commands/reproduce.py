@@ -1,4 +1,4 @@
-"""`bristle reproduce`: the list of figures, progress of all workers, and what was written."""
+"""`bristle reproduce`: list of figures, progress of all workers, summary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show(
     address: str | None,
     json_file: Path | None,
 ) -> None:
-    """Run what is missing, with progress on stderr, and write rows, pictures and the report."""
+    """Run what is missing, with progress on stderr, and write rows, figures and the report."""
     began = time.monotonic()
     with progress_line("preparing", total=None, percent=True, seconds=10.0) as update:
         told = _State(update)
@@ -69,7 +69,7 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        print('No pictures and no report: they need matplotlib, pip install "bristle[plots]"', file=sys.stderr)
+        print('No figures and no report: they need matplotlib, pip install "bristle[plots]"', file=sys.stderr)
         return []
 
 
@@ -88,7 +88,7 @@ class _State:
 
     def begin(self, missing: list[RunTask], finished: int) -> None:
         self._tasks = missing
-        kept = f"; {finished} are there already" if finished else ""
+        kept = f"; {finished} done before" if finished else ""
         print(f"{len(missing)} runs to do{kept}", file=sys.stderr)
 
     def tick(self, number: int, iteration: int) -> None:

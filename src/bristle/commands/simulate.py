@@ -26,7 +26,7 @@ from bristle.simulation.results import Results, Row
 def prepare(
     file: Path, overrides: Iterable[str] = (), *, checkpoint: bool = False, decisions: bool = False
 ) -> Experiment:
-    """Read a configuration and extract the features of its data, with a progress bar where that takes long."""
+    """Read a configuration and extract the features of its data, with a progress bar if that takes long."""
     with patient_bar("Extracting features (once)", console=terminal(stderr=True)) as progress:
         return prepare_experiment(file, overrides, checkpoint=checkpoint, decisions=decisions, progress=progress)
 
@@ -42,15 +42,15 @@ def show(
     decisions: bool = False,
     page: tuple[str, int] | None = None,
 ) -> None:
-    """Run an experiment with progress on stderr and rows in a file, then say how it ended.
+    """Run an experiment with progress on stderr and rows in a file, then print the result.
 
-    With `decisions` the last row holds what everybody made of everybody in the end. `page` is where to serve a live
-    page. With several seeds their means and confidence intervals are the last rows of the file.
+    With `decisions` the last row holds the last decisions of all peers. `page` is where to serve a live page. With
+    several seeds their means and confidence intervals are the last rows of the file.
     """
     if seeds < 1:
         raise ValueError(f"--seeds must be 1 or more, not {seeds}")
     if resume and checkpoint is None:
-        raise ValueError("to resume, say from which checkpoint: --checkpoint FILE")
+        raise ValueError("--resume needs the checkpoint to continue from: add --checkpoint FILE")
     if decisions and json is None:
         raise ValueError("--decisions are kept in the file of rows: add --json FILE")
     one_run = {"--checkpoint": checkpoint is not None, "--decisions": decisions, "--dashboard": page is not None}
@@ -74,7 +74,7 @@ class _Shown:
     experiment, seeds, baselines, decisions
         As `show` takes them.
     board : SimulationBoard, optional
-        The live page, or what keeps the last decisions.
+        Collects decisions for the live page or the last row.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class _Shown:
         self._noted: set[str] = set()
 
     def run(self, *, json: Path | None, checkpoint: Path | None, resume: bool) -> tuple[Results, float]:
-        """Run it to the end, or to Ctrl-C; return all rows, and the seconds that it took."""
+        """Run to the end, or to Ctrl-C; return all rows and the seconds taken."""
         rows: list[Row] = []
         per_run, began = self._experiment.scenario.iterations, time.monotonic()
         with (
@@ -147,7 +147,7 @@ class _Shown:
         return rows
 
     def _note(self, note: str) -> None:
-        """Say it once for all seeds."""
+        """Print a note, once for all seeds."""
         if note not in self._noted:
             self._noted.add(note)
             print(f"bristle: {note}", file=sys.stderr)
@@ -172,9 +172,9 @@ def _say_end(results: Results, seconds: float, json: Path | None) -> None:
 
 @contextmanager
 def _stopping() -> Iterator[Callable[[], bool]]:
-    """Yield what tells whether Ctrl-C was pressed: the run then ends between two iterations, with all in order.
+    """Yield a function that returns whether Ctrl-C was pressed, so that the run ends between two iterations.
 
-    A second Ctrl-C ends it at once.
+    A second Ctrl-C interrupts at once.
     """
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -196,7 +196,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _iterations(total: int) -> Iterator[Callable[..., None]]:
-    """Yield what shows an iteration that is done, after `before` of earlier runs, and the latest accuracy."""
+    """Yield a function that shows the iterations done, with `before` of earlier runs, and the latest accuracy."""
     began: list[tuple[int, float]] = []
     with progress_line("iterations", total=total) as update:
 

@@ -1,4 +1,4 @@
-"""Data: the bundled MNIST, your own files or arrays, and who holds which samples.
+"""Data: the bundled MNIST, your own files or arrays, and partitions of samples to peers.
 
 Needs NumPy only; reading images needs Pillow (the extra `images`).
 """
@@ -39,15 +39,13 @@ def load(
         folder with the four idx files of MNIST or Fashion-MNIST, packed by gzip or not. A folder that is called
         `mnist` is `"./mnist"`. Also the name of an installed package's dataset, or `module:name`.
     test_share, seed
-        Where the source has no test set: the share of every class that becomes one, and the seed of
-        the choice.
+        If the source has no test set: the fraction of every class that becomes one, and the seed of the choice.
     size
-        Folders: height and width of the images, or one number for both. None: they all have
-        the same size already.
+        Folders: height and width of the images, or one number for both. None: they all have the same size.
     channels
         Folders: `"gray"` or `"rgb"`.
     max_bytes
-        Refuse data that would take more memory than this, before unpacking it. 8 GiB unless said.
+        Refuse data that would take more memory than this, before unpacking. 8 GiB by default.
 
     Raises
     ------
@@ -69,7 +67,6 @@ def load(
         raise FileNotFoundError(f"{path}: no such file or folder: check the path, or use the bundled 'mnist'")
     if path.suffix.lower() != ".npz":
         raise ValueError(
-            f"{path}: not a kind of data known here: give an .npz file, a folder of class folders or of idx files, "
-            "or 'mnist'"
+            f"{path}: unknown kind of data: give an .npz file, a folder of class folders or of idx files, or 'mnist'"
         )
     return load_npz(path, test_share=test_share, seed=seed, max_bytes=max_bytes)

@@ -30,9 +30,9 @@ class PackedImages:
     shape
         `(images, height, width)`.
     counts
-        How many pixels have each context, shape `[4096]`.
+        Number of pixels with each context, shape `[4096]`.
     parts
-        The sorted pixels, cut into separately compressed `.xz` streams.
+        The sorted pixels, as separately compressed `.xz` streams.
     """
 
     shape: tuple[int, int, int]
@@ -130,7 +130,7 @@ def mnist() -> Dataset:
 
 
 def read_packed(folder: Traversable, *, name: str) -> Dataset:
-    """Read what `packaging/make_mnist.py` wrote; the arrays are read-only."""
+    """Read the files of `packaging/make_mnist.py`; the arrays are read-only."""
     with np.load(io.BytesIO((folder / "index.npz").read_bytes()), allow_pickle=False) as index:
         labels, counts, shape = index["labels"], index["counts"], index["shape"]
         train_size = int(index["train_size"])
@@ -149,7 +149,7 @@ def read_packed(folder: Traversable, *, name: str) -> Dataset:
 
 
 def part_name(part: int) -> str:
-    """Return the name of one of the files with images."""
+    """Return the name of a file with images."""
     return f"images-{part + 1}.xz"
 
 

@@ -1,4 +1,4 @@
-"""A dataset: samples to train on, samples to test on, and class names, all checked."""
+"""Datasets: training and test samples and class names, all checked."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _kind(array: npt.NDArray[np.generic]) -> str:
 
 
 def _check_finite(array: npt.NDArray[np.generic], *, where: str) -> None:
-    """Check blocks of samples: a mask of everything would take as much memory as 8-bit images."""
+    """Check samples block by block: a mask of all would take as much memory as 8-bit images."""
     rows = max(1, _BLOCK // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), rows):
         finite = np.isfinite(array[start : start + rows])
@@ -102,7 +102,7 @@ def stratified_split(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Choose round(test_share * m) of the m samples of every class for testing.
 
-    A class of two or more samples gives at least one sample to either side; a class of one stays in training.
+    A class of two or more samples has at least one on either side; a class of one stays in training.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def stratified_split(
         Indices, ascending.
     """
     if not 0 <= test_share < 1:
-        raise ValueError(f"test_share={test_share} is not a share: give a number from 0 to below 1, e.g. 0.2")
+        raise ValueError(f"test_share={test_share}: give a number from 0 to below 1, e.g. 0.2")
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     sizes = np.bincount(labels)
@@ -139,7 +139,7 @@ Part = tuple[Array, npt.NDArray[np.int64], Array | None]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled samples of any shape, checked when the object is made.
+    """Labelled samples of any shape, checked on construction.
 
     Parameters
     ----------
@@ -147,15 +147,15 @@ class Dataset:
         Samples, `[samples, ...]`: images `[samples, height, width]` or `[samples, height, width, 3]`, or
         anything else that a backbone takes. `x_test` may be empty.
     y_train, y_test
-        Class numbers from 0, `[samples]`; kept as int64. Floats are taken when they are whole.
+        Class numbers from 0, `[samples]`; converted to int64. Floats must be whole numbers.
     classes
-        Names of the classes; when left out, their numbers.
+        Names of the classes; by default their numbers.
     user
-        Who each training sample belongs to, `[samples]`, integers or texts; for the natural partition.
+        The user of each training sample, `[samples]`, integers or texts; for the natural partition.
     test_user
-        Who each test sample belongs to; then every user's own accuracy is measured.
+        The user of each test sample; then every user's own accuracy is measured.
     name
-        Where the data come from; errors begin with it.
+        Source of the data, for error messages.
     """
 
     x_train: Array
@@ -181,7 +181,7 @@ class Dataset:
             )
         present = np.unique(y_train)
         if len(present) < 2:
-            found = f"only class {present[0]}" if len(present) else "no sample at all"
+            found = f"only class {present[0]}" if len(present) else "no samples"
             raise ValueError(f"{self.name}: y_train has {found}: learning needs samples of at least two classes")
         count = int(max(present[-1], y_test.max(initial=0))) + 1
         classes = tuple(self.classes) or tuple(str(number) for number in range(count))
@@ -197,7 +197,7 @@ class Dataset:
             user = check_users(user, samples=len(x_train), where=f"{self.name}: user")
         if test_user is not None:
             test_user = check_users(test_user, samples=len(x_test), where=f"{self.name}: test_user")
-        # The one place where a frozen object is still being made.
+
         for field, value in (
             ("x_train", x_train),
             ("y_train", y_train),
@@ -221,14 +221,14 @@ class Dataset:
         user: npt.ArrayLike | None = None,
         name: str = "arrays",
     ) -> Self:
-        """Make a dataset from samples without a test set; a share of every class is set apart.
+        """Make a dataset from samples without a test set: a fraction of every class becomes one.
 
         Parameters
         ----------
         x, y
             Samples `[samples, ...]` and class numbers `[samples]`.
         test_share
-            Share of every class that becomes the test set; 0 for none.
+            Fraction of every class that becomes the test set; 0 for none.
         seed
             Seed of the split.
         classes, user, name
@@ -273,16 +273,16 @@ class Dataset:
         Parameters
         ----------
         data
-            Split by `test_share` and `seed` where there is neither a split `test` nor `validation`.
+            Split by `test_share` and `seed` if there is neither a split `test` nor `validation`.
         image, features
             Column with images, or with numbers of one shape, such as embeddings; one of the two.
         label
             Column with the classes, as a `ClassLabel`, numbers or texts.
         user
-            Column that says who each sample belongs to.
+            Column with the user of each sample.
         size, channels
-            What images are converted to: height and width (None: they all have the same already), and `"gray"` or
-            `"rgb"` (None: as the first image is).
+            Format that images are converted to: height and width (None: they all have the same), and `"gray"` or
+            `"rgb"` (None: that of the first image).
         test_share, seed
             As for `from_arrays`.
         max_bytes
@@ -314,7 +314,7 @@ class Dataset:
             Anything with a length whose items are pairs; samples are tensors, arrays or images of one size. Without
             a test set, `test_share` of every class becomes one.
         classes
-            Their names; if left out, what `train.classes` says.
+            Names of the classes; by default `train.classes`.
         user
             As for `from_arrays`, for the samples of `train`.
         test_share, seed

@@ -1,4 +1,4 @@
-"""Reading a dataset of Hugging Face's `datasets`, which is never imported here: whoever has one has the library."""
+"""Read datasets of Hugging Face's `datasets`, without importing the library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEST = ("test", "validation")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which column holds what."""
+    """Names of the columns."""
 
     image: str | None
     features: str | None
@@ -29,17 +29,17 @@ class Columns:
     def __post_init__(self) -> None:
         if (self.image is None) == (self.features is None):
             raise ValueError(
-                f"{NAME}: say which column holds the samples: image=... for images, features=... for numbers"
+                f"{NAME}: name the column with the samples: image=... for images, features=... for numbers"
             )
 
 
 class Reader:
-    """Reads splits; the first one decides about classes, sizes and channels.
+    """Reads splits; the first one determines classes, sizes and channels.
 
     Parameters
     ----------
     columns
-        Which column holds what.
+        Names of the columns.
     size, channels, max_bytes
         As `Dataset.from_huggingface` takes them.
     """
@@ -144,7 +144,7 @@ def _splits(data: Any) -> tuple[tuple[str, Any], tuple[str, Any] | None]:
 
 def _checked(split: Any) -> Any:
     if not hasattr(split, "column_names") or not hasattr(split, "features"):
-        raise ValueError(f"{type(split).__name__} is no dataset of Hugging Face: give a datasets.Dataset")
+        raise ValueError(f"{type(split).__name__} is not a dataset of Hugging Face: give a datasets.Dataset")
     if not hasattr(split, "__len__"):
         raise ValueError(f"{NAME}: is a stream: load it without streaming=True, or make a datasets.Dataset of a part")
     return split
@@ -159,7 +159,7 @@ def _numbers(split: Any, column: str, where: str) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = np.asarray(split.select_columns([column]).with_format("numpy")[:][column])
     if values.dtype.kind not in "buif":
         raise ValueError(
-            f"{where}: {column!r} holds no numbers of one shape ({values.dtype}): make features of it first, "
+            f"{where}: {column!r} does not hold numbers of one shape ({values.dtype}): convert it to features first, "
             "e.g. embeddings of texts"
         )
     return values

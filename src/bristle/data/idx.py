@@ -1,6 +1,6 @@
-"""Reading folders of four idx files that somebody else made, as MNIST and Fashion-MNIST are handed out.
+"""Read folders of four idx files, the format of MNIST and Fashion-MNIST.
 
-Nothing is unpacked before its header has been read, and no more than the header announces: sizes are known first.
+Files are not trusted: headers are read before anything is unpacked, and no more is unpacked than they announce.
 """
 
 import gzip
@@ -33,7 +33,7 @@ _REMEDY = "get the four files again"
 
 @dataclass(frozen=True)
 class _Header:
-    """What an idx file announces."""
+    """The header of an idx file."""
 
     path: Path
     shape: tuple[int, ...]
@@ -44,19 +44,19 @@ class _Header:
 
 
 def is_idx_folder(folder: Path) -> bool:
-    """Tell whether a folder holds any of the four files."""
+    """Return whether a folder holds any of the four files."""
     return any(_path(folder, name) is not None for name in FILES)
 
 
 def load_idx(folder: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Dataset:
-    """Read images [N, height, width] and labels, to train and to test on, from four idx files, packed by gzip or not.
+    """Read images [N, height, width] and labels, for training and testing, from four idx files, gzipped or not.
 
     Parameters
     ----------
     folder
-        Where the files are.
+        Folder of the files.
     max_bytes
-        The arrays together may take this much memory; more is refused before anything is unpacked.
+        Largest size of all arrays in bytes, checked before anything is unpacked.
     """
     paths = {name: _path(folder, name) for name in FILES}
     missing = [name for name, path in paths.items() if path is None]
@@ -107,7 +107,7 @@ def _header(path: Path, *, axes: int) -> _Header:
 
 
 def _read(header: _Header) -> Bytes:
-    """Read what the header announces, and make sure that nothing comes after it."""
+    """Read the bytes that the header announces; raise if there are more."""
     try:
         with _open(header.path) as file:
             _exactly(file, 4 + 4 * len(header.shape))
@@ -123,7 +123,7 @@ _BLOCK = 1 << 24
 
 
 def _exactly(file: IO[bytes], size: int) -> bytes:
-    """Read so many bytes, in blocks: a file that ends early takes no more memory than it holds."""
+    """Read `size` bytes, in blocks, so that a truncated file takes no more memory than it holds."""
     parts, left = [], size
     while left:
         part = file.read(min(left, _BLOCK))

@@ -1,7 +1,4 @@
-"""Reading a folder of class folders with images.
-
-The one place that needs Pillow, and it imports it only when called.
-"""
+"""Read folders of class folders with images. Pillow is imported only when needed."""
 
 import math
 import warnings
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 Channels = Literal["gray", "rgb"]
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Pillow goes by a file's content, not by its name, and knows many formats more than anybody looks after."""
+"""Formats that Pillow may open; it supports many others that are hardly maintained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +28,12 @@ class ImageFormat:
     Parameters
     ----------
     size
-        `(height, width)`; images are stretched to it, with smoothing.
-        None: they all have the same size already.
+        `(height, width)`; images are stretched to it, with smoothing. None: they all have the same size.
     channels
         `"gray"` gives `[height, width]`, `"rgb"` gives `[height, width, 3]`, both 8-bit.
         Transparency is dropped.
     max_bytes
-        All images together may take this much memory.
+        Largest size of all images in bytes.
     """
 
     size: tuple[int, int] | None
@@ -58,8 +54,7 @@ class ImageFormat:
 def load_folder(folder: Path, *, form: ImageFormat, test_share: float, seed: int) -> Dataset:
     """Read `folder/<class>/<image>`, or `folder/train/<class>/<image>` and `folder/test/<class>/<image>`.
 
-    Classes are numbered in the order of their names. Hidden files and files that do not end like
-    an image are left out.
+    Classes are numbered in the order of their names. Hidden files and files without an image's suffix are skipped.
     """
     train_folder, test_folder = folder / "train", folder / "test"
     if not (_subfolders(train_folder) and _subfolders(test_folder)):
@@ -134,7 +129,7 @@ def _read(path: Path, *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[n
             with pillow.open(path, formats=_FORMATS) as image:
                 needed = image.width * image.height * len(image.getbands())
                 if needed > form.max_bytes:  # before a pixel is unpacked
-                    raise ValueError(f"alone it takes {needed:,} bytes of memory, the limit is {form.max_bytes:,}")
+                    raise ValueError(f"it takes {needed:,} bytes of memory, the limit is {form.max_bytes:,}")
                 return convert(image, pillow=pillow, form=form)
     except Exception as error:  # Damaged files come out of Pillow as nearly any of Python's errors.
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -142,10 +137,10 @@ def _read(path: Path, *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[n
 
 
 def convert(image: "Image", *, pillow: ModuleType, form: ImageFormat) -> npt.NDArray[np.uint8]:
-    """Return an image in the wanted format, the right side up."""
-    from PIL import ImageOps  # noqa: PLC0415 - only who reads images needs Pillow
+    """Return an image in the wanted format, rotated upright by its EXIF data."""
+    from PIL import ImageOps  # noqa: PLC0415 - needed for images only
 
-    upright: Any = ImageOps.exif_transpose(image)  # photographs carry a note saying which side is up
+    upright: Any = ImageOps.exif_transpose(image)
     if upright.mode in ("I", "F"):
         raise ValueError(f"pixels of mode {upright.mode}; save it with 8 or 16 bits")
     if upright.mode.startswith("I;16"):  # Pillow would cut off at 255 rather than scale
@@ -157,9 +152,9 @@ def convert(image: "Image", *, pillow: ModuleType, form: ImageFormat) -> npt.NDA
 
 
 def load_pillow(where: object) -> ModuleType:
-    """Import Pillow, or say how to get it."""
+    """Import Pillow, or raise with the command that installs it."""
     try:
-        from PIL import Image  # noqa: PLC0415 - only who reads images needs Pillow
+        from PIL import Image  # noqa: PLC0415 - needed for images only
     except ImportError as error:
         raise ImportError(f'{where}: reading images needs Pillow: pip install "bristle[images]"') from error
     return Image

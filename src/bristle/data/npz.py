@@ -1,7 +1,4 @@
-"""Reading `.npz` files that somebody else made.
-
-Nothing is unpickled, and nothing is unpacked before its header has been read: type and size are known first.
-"""
+"""Read `.npz` files. They are not trusted: nothing is unpickled, and headers are read before anything is unpacked."""
 
 import math
 import struct
@@ -38,10 +35,10 @@ _BAD_HEADER = (
     RecursionError,
     MemoryError,
 )
-"""What comes of a header that is no Python literal, or one of another kind."""
+"""Errors that invalid headers cause."""
 
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What NumPy writes. Others let a small file ask for gigabytes before a byte is unpacked."""
+"""Compression methods that NumPy writes. Others let a small file ask for gigabytes before a byte is unpacked."""
 
 _SPLIT = ("x_train", "y_train", "x_test", "y_test")
 _WHOLE = ("x", "y")
@@ -84,9 +81,9 @@ def read_arrays(path: Path, keys: Sequence[str], *, max_bytes: int = DEFAULT_MAX
     path
         The file.
     keys
-        Names of the arrays; all must be there.
+        Names of the arrays; all must exist.
     max_bytes
-        The arrays together may take this much memory; more is refused before anything is unpacked.
+        Largest size of all arrays in bytes, checked before anything is unpacked.
     """
     missing = sorted(set(keys) - _members(path))
     if missing:
@@ -127,7 +124,7 @@ def _members(path: Path) -> set[str]:
 
 
 def _declared_size(member: IO[bytes], *, where: str) -> int:
-    """Return the bytes that the array will take, from the header alone; refuse what needs pickle."""
+    """Return the size of the array in bytes, from its header; refuse types that need pickle."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of files that Python 2 wrote
@@ -136,15 +133,15 @@ def _declared_size(member: IO[bytes], *, where: str) -> int:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(member)
             elif version == (2, 0):
                 shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-            else:  # version 3 differs only in the field names of records, which nobody trains on
+            else:  # version 3 is for field names of records only
                 raise ValueError(f"has format version {version}")
     except _BAD_HEADER as error:
         raise ValueError(f"{where} is corrupt ({_one_line(error)}): {_REMEDY}") from error
     if dtype.hasobject:
-        raise ValueError(f"{where} holds Python objects, which need pickle, and that is never loaded: {_REMEDY}")
+        raise ValueError(f"{where} holds Python objects, which need pickle, and pickles are never loaded: {_REMEDY}")
     if any(length < 0 for length in shape):
         raise ValueError(f"{where} is corrupt (shape {shape}): {_REMEDY}")
-    if not dtype.itemsize:  # any number of values would take no bytes, until something is made of them
+    if not dtype.itemsize:  # any number of values would take 0 bytes, until they are converted
         raise ValueError(f"{where} is corrupt (values of type {dtype.str} have no size): {_REMEDY}")
     return int(math.prod(shape)) * dtype.itemsize
 
@@ -162,7 +159,7 @@ def _read(member: IO[bytes], *, where: str) -> npt.NDArray[Any]:
 
 
 def _is_text(array: npt.NDArray[Any]) -> bool:
-    """Return whether all characters of texts are valid Unicode: NumPy takes any 32 bits, which Python cannot read."""
+    """Return whether all characters of texts are valid Unicode: NumPy accepts any 32 bits."""
     points = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
     return not ((points > _LAST_CHARACTER) | ((points >= _FIRST_SURROGATE) & (points <= _LAST_SURROGATE))).any()
 

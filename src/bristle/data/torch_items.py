@@ -1,4 +1,4 @@
-"""Reading a dataset of torch, item by item. torch is not imported here: whoever has such a dataset has the library."""
+"""Read datasets of torch item by item, without importing torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Baselines of every comparison, and accuracy on a test set.
+"""Baselines, and accuracy on a test set.
 
-The oracle has seen everybody's samples: what learning together could reach. Local only has seen its own: what
-learning together must beat.
+The oracle is trained on all samples: an upper bound of what learning together can reach. A local-only head is trained
+on the samples of one peer: learning together should beat it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def train_oracle(
 ) -> Array:
     """Return the head [..., C, D] after `steps` steps of Adam from zero, each over all pooled samples.
 
-    `features` [..., S, D] and `labels` [..., S] (-1 = padding) pool what all honest peers train on.
+    `features` [..., S, D] and `labels` [..., S] (-1 = padding) are the pooled samples of all honest peers.
     """
     state = HeadState.zeros((*labels.shape[:-1], classes, features.shape[-1]), like=features)
     for _ in range(steps):
@@ -46,8 +46,8 @@ def train_alone(
 ) -> Array:
     """Return the heads [..., C, D] of peers that never integrate, after `steps` mini-batches each from zero.
 
-    `features` [..., S, D] and `labels` [..., S] (-1 = padding), or a table [N, D] and the `index` [..., S] of what
-    each peer holds. Draws are keyed by (seed, peer, iteration) as in `train`.
+    `features` [..., S, D] and `labels` [..., S] (-1 = padding), or a table [N, D] and the `index` [..., S] of each
+    peer's samples. Draws are keyed by (seed, peer, iteration) as in `train`.
     """
     state = HeadState.zeros((*labels.shape[:-1], classes, features.shape[-1]), like=features)
     return train(state, features, labels, steps=steps, seed=seed, index=index, settings=settings).head
@@ -56,7 +56,7 @@ def train_alone(
 def accuracy_on(heads: Array, features: Array, labels: Array) -> Array:
     """Return the accuracy [...] of `heads` [..., C, D] on one test set: `features` [T, D], `labels` [T].
 
-    Works in blocks of heads and samples, so that the outputs for all of them never lie in memory at once.
+    Works in blocks of heads and samples, to limit memory for outputs.
     """
     xp = namespace(heads, features)
     if heads.ndim < 2 or features.ndim != 2 or heads.shape[-1] != features.shape[1]:
@@ -88,7 +88,7 @@ def _accuracy(xp: Any, heads: Array, features: Array, labels: Array, samples: in
     for start in range(0, features.shape[0], samples):
         part = slice(start, min(start + samples, labels.shape[0]))
         some = labels[part]
-        # One product for all heads is several times faster than one a head.
+        # One product for all heads is several times faster than one per head.
         logits = xp.reshape(features[part, :] @ rows.T, (some.shape[0], count, classes))
         real = int(xp.sum(xp.astype(some >= 0, xp.int64)))
         hits = hits + accuracy(xp.permute_dims(logits, (1, 0, 2)), some) * real

@@ -11,14 +11,14 @@ from bristle._core.short_rows import count_values
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Samples that a peer holds out to test what it receives.
+    """Held-out samples, on which a peer tests received heads.
 
     Parameters
     ----------
     features : array [..., T, D]
-        What the backbone made of the samples.
+        Features of the samples.
     labels : integer array [..., T]
-        Their classes; -1 is padding, which counts nowhere.
+        Their classes; -1 is padding.
     """
 
     features: Array
@@ -26,12 +26,12 @@ class Evaluation:
 
 
 def predict(logits: Array) -> Array:
-    """Return argmax_c of `logits` [..., C]; among equals the lowest class."""
+    """Return argmax_c of `logits` [..., C]; ties go to the lowest class."""
     return namespace(logits).argmax(logits, axis=-1)
 
 
 def accuracy(logits: Array, labels: Array) -> Array:
-    """Return the share of samples whose class is predicted: (#correct) / (#samples) [...].
+    """Return the fraction of samples classified correctly [...].
 
     `logits` [..., T, C]; `labels` [..., T], -1 = padding. No samples: 0.
     """
@@ -43,15 +43,15 @@ def accuracy(logits: Array, labels: Array) -> Array:
 
 
 def samples_per_class(labels: Array, classes: int, dtype: Any) -> Array:
-    """Count the samples of each class: [..., C] from `labels` [..., T]; padding counts nowhere."""
+    """Count the samples of each class: [..., C] from `labels` [..., T], -1 = padding."""
     return count_values(labels, classes, dtype)
 
 
 def f1_scores(predictions: Array, labels: Array, classes: int, dtype: Any) -> Array:
     """Return F1_c = 2 TP_c / (2 TP_c + FP_c + FN_c) of each class, one against the rest, with 0/0 = 0.
 
-    `predictions` and `labels` [..., T] (they broadcast); -1 in `labels` is padding. Predictions range over
-    all classes, so that naming a class which the tester does not hold is an error like any other.
+    `predictions` and `labels` [..., T] (they broadcast); -1 in `labels` is padding. Predictions range over all
+    classes, so that predicting a class that the tester does not hold is an error like any other.
     """
     xp = namespace(predictions, labels)
     predictions = xp.where(labels >= 0, predictions, xp.full_like(predictions, -1))

@@ -14,7 +14,7 @@ from bristle._core import Array, namespace
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How models are trained.
+    """Hyperparameters of training.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class TrainingSettings:
 
 @dataclass(frozen=True, eq=False)
 class HeadState:
-    """Heads in training, one or any batch of them. A step takes a state and returns the next.
+    """Heads in training, one or any batch. A step takes a state and returns the next.
 
-    Between two steps the head may be replaced, by an integrated one say; the moments persist:
+    Between two steps the head may be replaced, e.g. by an integrated one, while the moments persist:
     `dataclasses.replace(state, head=decision.head)`.
 
     Parameters
@@ -64,7 +64,7 @@ class HeadState:
     first, second : array [..., C, D]
         Running means of the gradient and of its square.
     steps : integer array [...]
-        Steps taken so far, which peers need not agree about.
+        Steps taken so far, of each model.
     """
 
     head: Array
@@ -143,7 +143,7 @@ def adam_pass(
     pace: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
     settings: TrainingSettings,
 ) -> None:
-    """Do what `adam_update` does in NumPy, in as few passes over a cached block as there can be.
+    """`adam_update` in NumPy, in as few passes over a cached block as possible.
 
     Head and moments are read from `source` and written to `target`, which may be the same. `work` holds
     (1 - beta1) times the gradient and room for as much; both are overwritten. `pace` holds step sizes and epsilons.

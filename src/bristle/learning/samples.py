@@ -1,4 +1,4 @@
-"""Samples of a peer: those that it trains on, and those that it holds out for testing received heads."""
+"""Samples of a peer: for training, and held out for testing received heads."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Samples:
 class SampleStore:
     """The labelled features of one peer. Samples are added and never removed.
 
-    Of every class a share is held out, until kappa samples of it are. That makes it *familiar*: the peer can
-    test it from then on, and all that come later are for training. A sample stays where it was put, so that
-    training never sees what models are tested on. Arrays that the store has given out stay valid and as they are.
+    A fraction of every class is held out, until there are kappa held-out samples. Then the class is *familiar*: the
+    peer can test it, and all further samples are for training. Held-out samples are never trained on. Returned arrays
+    never change.
 
     Parameters
     ----------
     classes, features : int
         Number of classes C and of features D.
     kappa : int
-        How many samples of a class are held out.
+        Number of held-out samples per class.
     held_out_share : float
-        Which share of a class is held out until then; at most half.
+        Fraction of a class that is held out until then; at most half.
     """
 
     def __init__(self, classes: int, features: int, *, kappa: int = 10, held_out_share: float = 0.5) -> None:
@@ -50,7 +50,7 @@ class SampleStore:
             if value < 1:
                 raise ValueError(f"{name}={value}: give at least 1")
         if not 0 <= held_out_share <= 0.5:
-            raise ValueError(f"held_out_share={held_out_share}: give a share from 0 to 0.5; the rest is for training")
+            raise ValueError(f"held_out_share={held_out_share}: give a number from 0 to 0.5; the rest is for training")
         self.classes = classes
         self.features = features
         self.kappa = kappa
@@ -62,7 +62,7 @@ class SampleStore:
     def restore(
         cls, training: Samples, held_out: Samples, *, classes: int, kappa: int = 10, held_out_share: float = 0.5
     ) -> SampleStore:
-        """Return a store of samples that are split already: a peer's own before a restart, or a partition's."""
+        """Return a store of samples that are already split, e.g. those of a peer before a restart."""
         store = cls(classes, training.features.shape[-1], kappa=kappa, held_out_share=held_out_share)
         train = store._checked(training.features, training.labels)
         test = store._checked(held_out.features, held_out.labels)
@@ -74,7 +74,7 @@ class SampleStore:
         """Add samples: `features` [n, D] and `labels` [n].
 
         Of n new samples of a class at most ceil(share * n) are held out, and of all its samples at most
-        floor(share * all); `rng` draws which. So one sample at a time comes to the same as all at once.
+        floor(share * all), drawn by `rng`, whether samples come one by one or all at once.
         """
         new, classes = self._checked(features, labels)
         held_out = np.zeros(len(classes), dtype=np.bool)
@@ -86,22 +86,22 @@ class SampleStore:
 
     @property
     def training(self) -> Samples:
-        """What to train on: [S, D] and [S], in the order of arrival."""
+        """Training samples: [S, D] and [S], in order of arrival."""
         return Samples(*self._training.filled())
 
     @property
     def evaluation(self) -> Evaluation:
-        """What to test received models on: [T, D] and [T], in the order of arrival."""
+        """Held-out samples: [T, D] and [T], in order of arrival."""
         return Evaluation(*self._held_out.filled())
 
     @property
     def trained(self) -> Booleans:
-        """Which classes there are training samples of [C]."""
+        """Mask of the classes with training samples [C]."""
         return self._training.counts > 0
 
     @property
     def familiar(self) -> Booleans:
-        """Which classes the peer can test [C]: those with at least kappa held-out samples."""
+        """Mask of the classes that the peer can test [C]: those with at least kappa held-out samples."""
         return self._held_out.counts >= self.kappa
 
     def _quota(self, c: int, new: int) -> int:
@@ -129,7 +129,7 @@ class SampleStore:
 
 
 class _Growing:
-    """Rows that are only ever appended to; room doubles when it runs out, so that a row is copied twice on average."""
+    """Append-only rows. Capacity doubles when needed, so that a row is copied twice on average."""
 
     def __init__(self, features: int, classes: int) -> None:
         self.counts = np.zeros(classes, dtype=np.int64)
@@ -150,7 +150,7 @@ class _Growing:
         self.counts = self.counts + np.bincount(labels, minlength=len(self.counts))
 
     def filled(self) -> tuple[Floats, Integers]:
-        """Return what is there, not copied and not to be written to."""
+        """Return read-only views of the rows."""
         features, labels = self._features[: self._size], self._labels[: self._size]
         features.flags.writeable = labels.flags.writeable = False
         return features, labels

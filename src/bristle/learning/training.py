@@ -15,15 +15,15 @@ from bristle._core.arrays import from_numpy
 from bristle.learning.metrics import samples_per_class
 from bristle.learning.optimiser import Arrays, HeadState, TrainingSettings, adam_pass, adam_update, paces
 
-# Parameters in a block of NumPy work: what one pass writes is still in the cache when the next one reads it.
+# Parameters in a block of NumPy work, which fits the cache.
 BLOCK = 1 << 17
-# Up to this many samples a peer, NumPy's vecdot beats BLAS, which takes its time to start on every peer.
+# Up to this many samples per peer, NumPy's vecdot is faster than BLAS, which has overhead per peer.
 SMALL_BATCH = 16
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What each of B peers trains on in one step.
+    """Mini-batches of B peers.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Batch:
     features : array [B, b, D] or [N, D]
         The samples, or a table that holds them.
     rows : integer array [B, b], optional
-        Which rows of the table they are.
+        Their rows in the table.
     """
 
     labels: Array
@@ -43,7 +43,7 @@ class Batch:
 def head_step(
     state: HeadState, batch: Batch, trained: Array | None, settings: TrainingSettings, *, donate: bool
 ) -> HeadState:
-    """Step from `state` [B, C, D]; only rows `trained` [B, C] (None: all) change, and of peers with samples."""
+    """Return the state after a step from `state` [B, C, D]; only rows `trained` [B, C] (None: all) change."""
     xp = namespace(state.head, batch.features)
     active = xp.any(batch.labels >= 0, axis=-1)
     rows = xp.broadcast_to(active[:, None], state.head.shape[:2])
@@ -78,7 +78,7 @@ def _any_library_step(
 
 
 def _pull(xp: Any, logits: Array, labels: Array) -> Array:
-    """Return d loss / d logits [B, b, C]: (softmax - one-hot) / number of real samples; padding pulls nowhere."""
+    """Return d loss / d logits [B, b, C]: (softmax - one-hot) / number of real samples; 0 for padding."""
     odds = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
     classes = xp.arange(logits.shape[-1], dtype=labels.dtype, device=labels.device)
     target = xp.astype(labels[:, :, None] == classes, logits.dtype)
@@ -125,7 +125,7 @@ def _numpy_block(
     pace: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
     settings: TrainingSettings,
 ) -> None:
-    """Step from `source` [k, C, D] to `target`; only the rows `chosen`, counted through, change (None: all)."""
+    """Step from `source` [k, C, D] to `target`; only `chosen` rows of k * C change (None: all)."""
     head, (classes, depth) = source[0], source[0].shape[1:]
     gradient = _ROOM.take("gradient", head.shape, head.dtype)
     features = batch.features
@@ -159,13 +159,13 @@ def _numpy_block(
 
 
 class _Room(threading.local):
-    """Memory for blocks, kept by each thread: fresh memory costs more than the arithmetic done in it."""
+    """Buffers for blocks, reused by each thread: allocating them would cost more than the arithmetic."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, np.dtype[Any]], np.ndarray[Any, Any]] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """Return an array with anything in it, for use until the next call with this name."""
+        """Return an uninitialised array, valid until the next call with this name."""
         size = prod(shape)
         if size > BLOCK:
             return np.empty(shape, dtype)
@@ -198,9 +198,9 @@ def train_step(
     step does not count.
 
     With consolidation (CWR*: Lomonaco, Maltoni and Pellegrini, "Rehearsal-Free Continual Learning over Small
-    Non-I.I.D. Batches", CVPR Workshops 2020) only rows of classes that the peer has samples of change: the
-    local softmax pushes all others down, which says nothing about them. Their moments stay as well, so that
-    a class whose first sample comes late does not start with the momentum of pushes that never took place.
+    Non-I.I.D. Batches", CVPR Workshops 2020) only rows of classes with samples change: the local softmax would push
+    down all others without evidence. Their moments stay as well, so that a class whose first sample comes late starts
+    without momentum.
 
     Parameters
     ----------
@@ -211,16 +211,16 @@ def train_step(
     labels : integer array [..., S]
         Their classes; -1 is padding.
     draws : array [..., S]
-        Uniforms: a mini-batch consists of the samples with the smallest ones. For results that repeat,
+        Uniforms: a mini-batch consists of the samples with the smallest ones. For reproducible results use
         `keyed_uniforms(seed, peers, iteration, S)`.
     index : integer array [..., S], optional
-        Which rows of the table each peer holds, as in `Partition.padded().train`.
+        Rows of the table that each peer holds, as in `Partition.padded().train`.
     consolidate : bool
         Whether the rule consolidates.
     settings : TrainingSettings
         Optimiser and size of the mini-batch.
     donate : bool
-        The caller gives `state` up: NumPy then writes the result into its arrays, which saves memory and time.
+        Allow NumPy to write the result into the arrays of `state`, which saves memory and time.
 
     Returns
     -------
@@ -246,9 +246,9 @@ def full_step(
     settings: TrainingSettings = DEFAULTS,
     donate: bool = False,
 ) -> HeadState:
-    """Like `train_step`, but the batch is all samples: `features` [..., S, D], `labels` [..., S].
+    """Like `train_step`, with all samples as the batch: `features` [..., S, D], `labels` [..., S].
 
-    `trained` [..., C] consolidates: only these rows change.
+    With `trained` [..., C], only these rows change.
     """
     xp, batch, (classes, depth) = _check_state(state, features)
     peers, samples = prod(batch), _last(labels)
@@ -305,7 +305,7 @@ def mini_batches(
     batch: tuple[int, ...],
     size: int,
 ) -> Batch | None:
-    """Pick a mini-batch for each peer, as rows of a table; None where there are no peers or no samples.
+    """Draw a mini-batch for each peer, as rows of a table; None if there are no peers or no samples.
 
     `samples` [*batch, S, ...], or a table [N, ...] with `index`; the others as in `train_step`.
     """
@@ -325,7 +325,7 @@ def mini_batches(
     chosen = choose_batch(xp.reshape(draws, (peers, held)), labels, size)
     position, complete = chosen, bool(xp.all(chosen >= 0))
     if not complete:
-        # Where samples are too few a real one stands in, labelled as padding: padding itself may hold anything.
+        # Padding takes the features of a real sample, since its own may hold anything.
         stand_in = xp.max(chosen, axis=-1, keepdims=True)
         position = xp.where(chosen >= 0, chosen, xp.where(stand_in >= 0, stand_in, xp.zeros_like(stand_in)))
     picked = take_rows(xp, labels, position)
@@ -342,7 +342,7 @@ def choose_batch(draws: Array, labels: Array, size: int) -> Array:
     """Choose mini-batches without replacement: of each peer's real samples the `size` with the smallest draws.
 
     Returns positions [B, min(size, S)] in ascending order from `draws` and `labels` [B, S]; -1 where a peer has
-    fewer real samples. Among equal draws the first sample wins, in every library.
+    fewer real samples. Ties go to the first sample, in every library.
     """
     xp = namespace(draws, labels)
     peers, samples = labels.shape
@@ -359,7 +359,7 @@ def _smallest(xp: Any, keys: Array, size: int) -> Array:
     """Return the positions [B, size], ascending, of the smallest `keys` [B, S]; size < S."""
     if xp is not np:
         return xp.sort(argsort(xp, keys)[:, :size], axis=-1)
-    # Linear in S, and the ascending order comes by itself.
+    # Linear in S, and already in ascending order.
     last = np.partition(keys, size - 1, axis=-1)[:, size - 1 : size]
     chosen = keys <= last
     if np.count_nonzero(chosen) > size * len(keys):  # Several keys equal the last one: the first of them win.
@@ -377,14 +377,14 @@ def held_labels(labels: Array, index: Array) -> Array:
 
 
 def trained_classes(labels: Array, classes: int) -> Array:
-    """Return which classes each peer has samples of: [..., C] from `labels` [..., S], -1 = padding."""
+    """Return the mask of the classes with samples: [..., C] from `labels` [..., S], -1 = padding."""
     return samples_per_class(labels, classes, namespace(labels).float32) > 0
 
 
 def mean_shift(head: Array) -> Array:
     """W_c - mean(W_c): subtract from each row of `head` [..., C, D] its own mean, as CWR* does.
 
-    It brings rows that were trained apart to one level. Applied after integration, where the rule consolidates.
+    It makes rows comparable that were trained separately. Applied after integration, if the rule consolidates.
     """
     return head - namespace(head).mean(head, axis=-1, keepdims=True)
 
@@ -406,9 +406,7 @@ def _check_state(state: HeadState, features: Array) -> tuple[Any, tuple[int, ...
 
 def _check_shape(name: str, values: Array, shape: tuple[int, ...]) -> None:
     if tuple(values.shape) != shape:
-        raise ValueError(
-            f"{name} has the shape {list(values.shape)}: {list(shape)} goes with the heads and labels given"
-        )
+        raise ValueError(f"{name} has the shape {list(values.shape)}: {list(shape)} would match the heads and labels")
 
 
 def _check_labels(xp: Any, labels: Array, shape: tuple[int, ...], classes: int) -> None:

@@ -39,7 +39,7 @@ class Inbox(ABC):
     @property
     @abstractmethod
     def received(self) -> int:
-        """How many models each receiver holds besides its own."""
+        """Number of models of each receiver, without its own."""
 
     @cached_property
     def gram(self) -> Array:
@@ -153,7 +153,7 @@ class ArrayInbox(Inbox):
 
     @property
     def received(self) -> int:
-        """How many models each receiver holds besides its own."""
+        """Number of models of each receiver, without its own."""
         return int(self.everyone.shape[1] if self.index is None else self.index.shape[1])
 
     def _inner_products(self) -> Array:

@@ -70,7 +70,7 @@ class PoolInbox(Inbox):
 
     @property
     def received(self) -> int:
-        """How many models each receiver holds besides its own."""
+        """Number of models of each receiver, without its own."""
         return int(self.index.shape[1])
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The attackers of a world: what they train, what they see, and what they put into inboxes."""
+"""The attackers of a world: training, views and crafted heads."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from bristle.simulation.topology import Booleans, Integers, Senders
 
 @dataclass(frozen=True, eq=False)
 class IterationScene:
-    """An iteration, before anybody acts.
+    """The state of a world at the start of an iteration.
 
     Parameters
     ----------
     iteration : int
-        Which one, from 1.
+        Number of the iteration, from 1.
     heads : array [N, C, D]
         The benign peers' own heads.
     pool : array [P, C, D]
-        Heads that are under way between them.
+        Heads in transit between them.
     arrived : Senders [N, M]
-        Which of those each would receive.
+        Positions in `pool` of the heads that arrive at each peer.
     attackers : integer array [N, K']
-        Which attackers each hears.
+        The attackers that each peer hears.
     attackers_mask : boolean array [N, K'], optional
-        False where there is none, or where its message is lost.
+        False for padding and lost messages.
     senders : integer array [N, M + K']
-        Who all those are; attackers are numbered after the benign peers.
+        Numbers of all senders; attackers are numbered after the benign peers.
     """
 
     iteration: int
@@ -74,7 +74,7 @@ class Adversary:
         claims: Array | None = None,
     ) -> None:
         self._scenario = scenario
-        # What benign peers claim [N, C]; None where the rule does not ask.
+        # Claims of benign peers [N, C]; None if the rule does not use claims.
         self._benign_claims = claims
         self._count, self._attack = scenario.attackers, scenario.attack.pointed_at(scenario.rule)
         self._trainees = min(1, self._count) if self._attack.one_head else self._count
@@ -86,7 +86,7 @@ class Adversary:
         self._sent: Array | None = None
         everything = self._knowing and self._attack.knows == Knowledge.EVERYTHING
         self._population = population
-        # Which way its latest training moved each victim, and what it can test.
+        # The step of each victim's latest training, and the classes that it can test.
         self._update: Array | None = None
         self._testable: Array | None = None
         if everything:
@@ -98,9 +98,9 @@ class Adversary:
         self._before: Array | None = None
 
     def claims(self, scene: IterationScene, rows: Integers | None) -> Array | None:
-        """Return what the senders of an inbox claim [B, M + K', C]; None where the rule does not ask.
+        """Return the claims of all senders of an inbox [B, M + K', C]; None if the rule does not use claims.
 
-        To be asked after `inbox`: attackers may claim something else to each victim.
+        Call it after `inbox`: attackers may make different claims to each victim.
         """
         benign = self._benign_claims
         if benign is None:
@@ -118,11 +118,11 @@ class Adversary:
 
     @property
     def heads_per_victim(self) -> int:
-        """How many heads the attackers make for one victim alone."""
+        """Number of heads that the attackers craft for each victim separately."""
         return self._count if self._per_victim else 0
 
     def meet(self, scene: IterationScene) -> None:
-        """Start an iteration: compute what is the same for all victims."""
+        """Start an iteration: craft the heads that are the same for all victims."""
         self._before = self._sent
         if self._count and not self._per_victim:
             view = self._view(scene, None, self._sent)
@@ -132,7 +132,7 @@ class Adversary:
             self._claims = claims[0, ...] if claims is not None and self._knowing else claims
 
     def inbox(self, scene: IterationScene, rows: Integers | None) -> tuple[Pool, Array | None]:
-        """Return what some of the benign peers receive (None: all), and the mask that goes with it."""
+        """Return the heads that some of the benign peers receive (None: all), and their mask."""
         index, like = rows_of(scene.arrived.index, rows), scene.heads
         mask = scene.mask()
         found = None if mask is None else from_numpy(rows_of(mask, rows), like=like)
@@ -150,9 +150,9 @@ class Adversary:
         return Pool(heads, from_numpy(together, like=like)), found
 
     def observe(self, iteration: int, kept: HeadState, after: StepState) -> None:
-        """Record how training moved the victims' heads in an iteration, in all rows.
+        """Record the training step of each victim in an iteration, in all rows.
 
-        `kept` is what they were before, as it is kept. A victim that did not act shows the step it would have taken.
+        `kept` is the state before the step. For a victim that did not act it is the step that it would have taken.
         """
         if self._update is None:
             return
@@ -170,7 +170,7 @@ class Adversary:
             self.trained = self._next(self.trained, self._hold, everyone, scene.iteration)
 
     def _against(self, scene: IterationScene, rows: Integers | None) -> Array:
-        """Return what the attackers send to each of some victims [B, K, C, D], and remember it."""
+        """Craft and remember the heads for some victims [B, K, C, D]."""
         own = self._own_heads()
         view = self._view(scene, rows, None if self._before is None else rows_of(self._before, rows))
         sent, self._claims = self._send(view, rows), self._claimed(view)
@@ -180,7 +180,7 @@ class Adversary:
         return sent
 
     def _view(self, scene: IterationScene, rows: Integers | None, sent: Array | None) -> View:
-        """Return a view; where victims differ, with an axis for them and all that can be known about them."""
+        """Return the attackers' view; if heads differ between victims, with a leading axis for these."""
         own, mask = self._own_heads(), scene.arrived.mask
         total, claims = self._scenario.iterations, self._benign_claims
         view = View(own=own, iteration=scene.iteration, total=total, sent=sent, claims=claims)
@@ -208,7 +208,7 @@ class Adversary:
         return namespace(head).broadcast_to(head, (self._count, *head.shape[1:]))
 
     def _next(self, state: HeadState, held: Samples, who: Integers, iteration: int) -> HeadState:
-        """Return the state after a mini-batch of what `who` hold, without consolidation."""
+        """Return the state after one mini-batch of each of `who`, without consolidation."""
         drawn = draw(self._scenario.seed, Stream.BATCHES, who, iteration, int(held.labels.shape[-1]))
         draws, settings = from_numpy(drawn.astype(np.float32), like=held.features), self._scenario.training
         return train_step(state, held.features, held.labels, draws, index=held.index, settings=settings)
@@ -218,14 +218,14 @@ class Adversary:
             return self._attack(view)
         shape, who = self._own_heads().shape, np.arange(1)
         if self._per_victim and self._attack.equivocates:
-            # Draws of its own for every victim, whichever are served together; 0 is for those that all share.
+            # Separate draws for every victim, whichever are stepped together; 0 is for shared draws.
             who = 1 + (np.arange(self._scenario.peers) if rows is None else rows)
         drawn = draw_many(self._scenario.seed, Stream.ATTACK, who, view.iteration, prod(shape))
         uniforms = from_numpy(drawn.reshape(shape if len(who) == 1 and who[0] == 0 else (-1, *shape)), like=view.own)
         return self._attack(view, rng=namespace(view.own).broadcast_to(uniforms, view.own.shape))
 
     def state(self) -> dict[str, Array]:
-        """Return all that changes, by name."""
+        """Return all arrays that change, by name."""
         found = dict(zip(("head", "first", "second", "steps"), self.trained.arrays, strict=True))
         optional = {"sent": self._sent, "update": self._update}
         return found | {name: values for name, values in optional.items() if values is not None}
@@ -237,7 +237,7 @@ class Adversary:
 
 
 def _flat(samples: Samples) -> Evaluation:
-    """Return all that some peers hold together."""
+    """Return all samples of some peers, pooled."""
     xp, index = namespace(samples.features), samples.index.reshape((-1,))
     features = xp.take(samples.features, xp.where(index >= 0, index, xp.zeros_like(index)), axis=0)
     return Evaluation(features, xp.reshape(samples.labels, (-1,)))

@@ -53,7 +53,7 @@ TOPOLOGIES: Registry[Topology] = Registry("topology", Topology, _TOPOLOGIES, "br
 
 
 def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scenario:
-    """Return what the engine takes; `classes` is how many the data have, for attacks that want to know."""
+    """Return the scenario; `classes` is the number of classes in the data, which some attacks need."""
     world, partition = config.world, config.partition
     return Scenario(
         peers=world.peers,
@@ -91,7 +91,7 @@ def make_rule(section: RuleSection) -> Rule:
 
 
 def make_attack(section: AttackSection, *, classes: int | None = None) -> Attack:
-    """Return the attack; one that takes the number of classes and is not given it gets that of the data."""
+    """Return the attack, with the data's number of classes if it has that option and no value for it."""
     options = section.options
     if section.name == "sybil":
         inner = options.get("inner", "label-flip")
@@ -103,7 +103,7 @@ def make_attack(section: AttackSection, *, classes: int | None = None) -> Attack
 
 
 def make_partition(section: PartitionSection) -> Partitioner | None:
-    """Return the partition; None for the paper's, which the engine makes by itself."""
+    """Return the partition; None for the paper's, which `populate` makes."""
     if section.name == "consecutive":
         for option in section.options:
             hint = did_you_mean(option, PartitionSection.model_fields)
@@ -117,7 +117,7 @@ def make_partition(section: PartitionSection) -> Partitioner | None:
 
 
 def make_dataset(section: DataSection, given: Dataset | None = None) -> Dataset:
-    """Return the dataset, or the one given, cut down to as many training samples as wanted."""
+    """Return the dataset, or the given one, with at most `train_samples` training samples."""
     dataset = load_dataset(section.dataset) if given is None else given
     wanted = section.train_samples
     if wanted is None:
@@ -142,14 +142,14 @@ def config_notes(config: SimulationConfig, dataset: Dataset) -> Iterator[str]:
         return
     if "samples" not in given and isinstance(kind, type) and issubclass(kind, ReusingPartitioner):
         yield (
-            f"the partition {partition.name!r} shares out all {len(dataset.y_train):,} training samples; the default "
-            "of 2 a class and peer is that of 'consecutive' alone: set partition.samples"
+            f"the partition {partition.name!r} uses all {len(dataset.y_train):,} training samples; the default of 2 "
+            "per class and peer applies to 'consecutive' only: set partition.samples"
         )
     if partition.name == "natural" and dataset.user is not None and "peers" not in config.world.model_fields_set:
         users = len(np.unique(dataset.user))
         if users > config.world.peers:
             yield (
-                f"the data have {users:,} users, of whom the default of {config.world.peers} peers are drawn: "
+                f"the data have {users:,} users, but the default is {config.world.peers} peers, drawn from them: "
                 f"set world.peers, e.g. to {users}"
             )
 

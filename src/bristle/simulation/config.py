@@ -36,7 +36,7 @@ def _key(key: str) -> str:
 
 
 def value_of(value: Any) -> str:
-    """Return a value as TOML writes it."""
+    """Return a value in TOML syntax."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -55,23 +55,23 @@ def _toml_text(text: str) -> str:
 
 
 _LONGEST = 200
-"""Characters of a wrong value that are shown."""
+"""Largest number of characters shown of an invalid value."""
 
 
 class ConfigSection(BaseModel):
-    """A table of the file: unknown keys are mistakes."""
+    """A table of the file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Named(BaseModel):
-    """Something with a name, one of ours or `module:name`, and options of its own."""
+    """A table with a registry name or `module:name`, and the options of what it names."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     name: str
     of_one_name: ClassVar[frozenset[str]] = frozenset()
-    """Keys that are checked here and are options of one name all the same."""
+    """Fields of the section that are options of one name only."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -80,12 +80,12 @@ class Named(BaseModel):
 
     @classmethod
     def is_option(cls, key: str) -> bool:
-        """Return whether a key is an option of the `name` beside it, meaningless with another name."""
+        """Return whether a key is an option of the named thing, meaningless with another name."""
         return key not in cls.model_fields or key in cls.of_one_name
 
 
 class WorldSection(ConfigSection):
-    """Who there is, and for how long."""
+    """Peers, attackers, length and precision of the run."""
 
     figure: str = ""
     peers: int = Field(default=Scenario.peers, ge=1)
@@ -105,7 +105,7 @@ class WorldSection(ConfigSection):
 
 
 class DataSection(ConfigSection):
-    """Samples, and what makes features of them."""
+    """Dataset and backbone."""
 
     dataset: str = "mnist"
     backbone: str = "bundled"
@@ -115,7 +115,7 @@ class DataSection(ConfigSection):
 
 
 class PartitionSection(Named):
-    """Who holds what. The name `consecutive` stands for the paper's class sets."""
+    """Assignment of samples to peers. `consecutive` is the paper's."""
 
     of_one_name: ClassVar[frozenset[str]] = frozenset({"classes_per_peer"})
     name: str = "consecutive"
@@ -126,7 +126,7 @@ class PartitionSection(Named):
 
 
 class RuleSection(Named):
-    """What benign peers do with received heads; `before` lists steps, by name or as tables with options."""
+    """Aggregation rule of benign peers; `before` lists steps, by name or as tables with options."""
 
     name: str = "bristle"
     before: list[str | Named] = Field(default_factory=list)
@@ -138,20 +138,20 @@ class RuleSection(Named):
 
 
 class AttackSection(Named):
-    """What attackers send."""
+    """The attack."""
 
     name: str = "none"
 
 
 class TopologySection(Named):
-    """Who hears whom."""
+    """Connections between peers."""
 
     name: str = "all"
     attackers: Literal["heard-by-all", "in-graph"] = "heard-by-all"
 
 
 class AsynchronySection(ConfigSection):
-    """Who acts when, and what becomes of messages."""
+    """Slow, late and absent peers; lost and delayed messages."""
 
     slow: float = Asynchrony.slow
     period: int = Asynchrony.period
@@ -165,7 +165,7 @@ class AsynchronySection(ConfigSection):
 
 
 class TrainingSection(ConfigSection):
-    """How heads are trained."""
+    """Training of heads."""
 
     learning_rate: float = TrainingSettings.learning_rate
     l2: float = TrainingSettings.l2
@@ -176,7 +176,7 @@ class TrainingSection(ConfigSection):
 
 
 class SimulationConfig(ConfigSection):
-    """All of it. Everything has a default: an empty file is the paper's world without attackers."""
+    """The whole file. All keys have defaults: an empty file is the paper's world without attackers."""
 
     world: WorldSection = Field(default_factory=WorldSection)
     data: DataSection = Field(default_factory=DataSection)
@@ -190,15 +190,15 @@ class SimulationConfig(ConfigSection):
     @model_validator(mode="after")
     def _attackers_need_an_attack(self) -> Self:
         if self.world.attackers and self.attack.name == "none" and "attack" not in self.model_fields_set:
-            raise ValueError("there are attackers, but no [attack]; say what they send, e.g. name = 'label-flip'")
+            raise ValueError("there are attackers, but no [attack]; name one, e.g. name = 'label-flip'")
         return self
 
 
 def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: Iterable[str] = ()) -> SimulationConfig:
-    """Return a checked configuration from a TOML file or a mapping, with `key=value` overrides put into it.
+    """Return a checked configuration from a TOML file or a mapping, with `key=value` overrides applied.
 
-    An override that gives a rule, an attack, a topology or a partition another name takes out the options that stand
-    beside the old one, and says so on stderr; options that are overrides too stay.
+    Overriding the name of a rule, attack, topology or partition removes the options of the old one, with a message on
+    stderr; options that are overrides themselves stay.
     """
     where = "configuration"
     if isinstance(source, SimulationConfig):
@@ -249,7 +249,7 @@ def _put(content: dict[str, Any], override: str, path: list[str], value: Any) ->
 
 
 def _take_out_options(content: dict[str, Any], table: str, name: Any) -> None:
-    """Take the options of the present name out of a table that gets another, where both are of the kind with names."""
+    """Remove the options of the present name from a table whose name is overridden."""
     present, field = content.get(table), SimulationConfig.model_fields.get(table)
     section: Any = None if field is None else field.annotation
     if not isinstance(present, dict) or section is None or not issubclass(section, Named):
@@ -259,12 +259,12 @@ def _take_out_options(content: dict[str, Any], table: str, name: Any) -> None:
     if name == before or not options:
         return
     content[table] = {key: value for key, value in present.items() if key not in options}
-    told = ", ".join(f"{key} = {_shown(present[key])}" for key in options)
-    print(f"bristle: {table}.name={_shown(name)}: left out {told} of {_shown(before)}", file=sys.stderr)
+    removed = ", ".join(f"{key} = {_shown(present[key])}" for key in options)
+    print(f"bristle: {table}.name={_shown(name)}: left out {removed} of {_shown(before)}", file=sys.stderr)
 
 
 def _explained(error: ValidationError) -> str:
-    """Return what is wrong in one line: the first mistake, and how many more there are."""
+    """Return one line with the first error, and the number of further ones."""
     mistakes = error.errors()
     first = mistakes[0]
     path = [str(part) for part in first["loc"]]
@@ -279,7 +279,7 @@ def _explained(error: ValidationError) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value as it fits into a line."""
+    """Return a value as text, shortened to fit into a line."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of thousands of digits.
@@ -303,7 +303,7 @@ def settings_of(config: SimulationConfig) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text; of a long one, such as the edges of a graph, the beginning and a digest."""
+    """Return a value as text; a long one, such as the edges of a graph, as its beginning and a digest."""
     text = value if isinstance(value, str) else value_of(value)
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:8]
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 12]}... {digest}"

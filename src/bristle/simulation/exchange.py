@@ -1,4 +1,4 @@
-"""Worlds whose peers exchange statements: every exchange, each weighs what it knows, and passes it on."""
+"""Worlds whose peers exchange statements: in each exchange, all pass on and weigh the statements they know."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF = 2
 
 @dataclass(frozen=True, eq=False)
 class Exchanged:
-    """One exchange: what all benign peers decided, who they know, and whom they heard of."""
+    """One exchange: decisions of all benign peers, and the authors of the statements that each knows."""
 
     decision: EvidenceDecision
     senders: Integers
@@ -35,11 +35,11 @@ class Exchanged:
 
 
 class Exchange:
-    """The statements of a world, and who knows which.
+    """The statements of a world, and which peers know which.
 
-    Peers pass on whatever they know: a signature cannot be changed by who carries it. Attackers may say something else
-    to every victim, also through others: each victim that they reach gets what was made for it. Statements are made
-    once: where nobody hears anything new, everybody stays with what it decided before.
+    Peers pass on all statements that they know, since these are signed. Attackers may state something else to each
+    victim, also through others: every victim gets the statement made for it. Statements are made once: if nobody
+    hears anything new, all keep their last decision.
     """
 
     def __init__(self, scenario: Scenario, population: Population, classes: int) -> None:
@@ -47,8 +47,8 @@ class Exchange:
             raise ValueError(f"{scenario.rule!r} does not exchange statements")
         if scenario.asynchrony != Asynchrony() or not scenario.sharing.plain:
             raise ValueError(
-                "peers that exchange evidence act together and share what they state: leave out asynchrony "
-                "and noise on heads, or choose a rule that exchanges heads"
+                "peers that exchange evidence act together and share no heads: leave out asynchrony and noise on "
+                "heads, or choose a rule that exchanges heads"
             )
         self.rule: Evidence = scenario.rule
         self._scenario, self._classes = scenario, classes
@@ -66,7 +66,7 @@ class Exchange:
 
     @cached_property
     def statements(self) -> list[Statement]:
-        """What each benign peer states, as it travels: in 32 bits."""
+        """The statement of each benign peer, in 32 bits as it is sent."""
         found = []
         for peer, samples in enumerate(self.samples):
             rng = np.random.default_rng([self._scenario.seed, int(Stream.SHARING), peer])
@@ -92,7 +92,7 @@ class Exchange:
 
     @cached_property
     def attackers(self) -> list[Statement]:
-        """What the attackers would state of their own samples, with the labels that they use."""
+        """Statements about the attackers' own samples, with the labels that they use."""
         held = self._population.attackers_hold
         found = []
         for place in range(self._scenario.attackers):
@@ -103,14 +103,14 @@ class Exchange:
 
     @cached_property
     def scene(self) -> Scene:
-        """What attackers may know: every honest statement, and every victim's samples."""
+        """The attackers' knowledge: all honest statements, and all victims' samples."""
         return Scene(self.statements, self.samples, self.attackers, self._classes)
 
     def advance(self, around: Neighbourhood, iteration: int, like: Array) -> tuple[Exchanged, Integers]:
-        """Let everybody hear its neighbours and decide; return that and the bytes that each benign peer sent."""
+        """Pass statements to neighbours and decide; return the decisions and the bytes that each benign peer sent."""
         peers = self._scenario.peers
         heard, before = self.known.copy(), self.known
-        # Attackers ask for what everybody says itself.
+        # Attackers ask every peer for its own statement.
         sent = (
             (around.audience - _heard_by(around, peers)) * self._sizes if iteration == 1 else np.zeros(peers, np.int64)
         )
@@ -119,7 +119,7 @@ class Exchange:
             if around.peers.mask is not None:
                 those = those[around.peers.mask[peer]]
             heard[peer] |= before[those].any(axis=0)
-            # Nothing is sent twice: whoever has it and comes first passes it on.
+            # Nothing is sent twice: the first neighbour that has a statement sends it.
             news = np.flatnonzero(heard[peer] & ~before[peer])
             carriers = those[before[np.ix_(those, news)].argmax(axis=0)] if len(news) else news
             np.add.at(sent, carriers, self._sizes_of(news))
@@ -135,11 +135,11 @@ class Exchange:
         return self._latest, sent
 
     def restore(self, known: Booleans, decided: int) -> None:
-        """Go back to who knew whom, and to the exchange in which somebody last heard anything new."""
+        """Restore which statements each peer knows, and the last exchange that brought anything new."""
         self.known, self.decided, self._latest = known, decided, None
 
     def _weighed(self, heard: Booleans, iteration: int, like: Array) -> Exchanged:
-        """Let everybody decide about all that it has heard [peers, peers + attackers]."""
+        """Let all peers weigh the statements that they know [peers, peers + attackers]."""
         peers, attackers = self._scenario.peers, self._scenario.attackers
         width = int(heard.sum(axis=1).max()) - 1
         senders = np.full((peers, width), -1, dtype=np.int64)  # Some know fewer than others.
@@ -161,12 +161,12 @@ class Exchange:
         return Exchanged(decision, senders, None if mask.all() else mask)
 
     def _sizes_of(self, who: Integers) -> Integers:
-        """Return the bytes of some statements; those of attackers are as large as honest ones."""
+        """Return the size of some statements in bytes; attackers' are as large as honest ones."""
         typical = int(np.median(self._sizes))
         return np.array([self._sizes[one] if one < len(self._sizes) else typical for one in who], dtype=np.int64)
 
     def _shared(self, iteration: int) -> list[Statement]:
-        """Return what attackers who know nothing of their victims tell everybody."""
+        """Return the statements of attackers who know nothing of their victims: the same for all."""
         attack = self._attack
         if isinstance(attack, StatementAttack) or attack.knows != Knowledge.NOTHING:
             return []
@@ -175,7 +175,7 @@ class Exchange:
         return self._stated(attack, view, own)
 
     def _crafted(self, victim: int, honest: Integers, iteration: int, shared: list[Statement]) -> list[Statement]:
-        """Return what the attackers state to a victim."""
+        """Return the attackers' statements for a victim."""
         attack = self._attack
         if isinstance(attack, StatementAttack):
             rng = np.random.default_rng([self._scenario.seed, int(Stream.ATTACK), victim, iteration])
@@ -191,7 +191,7 @@ class Exchange:
             total=self._scenario.iterations,
             inbox=Pool(rows, honest[None]),
             victim=mine[None],
-            # There is no training to go against: a class is where it is, and not where all classes are on average.
+            # There is no training step to oppose; the direction of a class from the mean of all stands for it.
             update=(mine - mine.mean(axis=0))[None],
             testable=(to_numpy(self.statements[victim].counts) > 0)[None],
         )
@@ -211,10 +211,9 @@ class Exchange:
 
     @cached_property
     def _complete(self) -> np.ndarray:
-        """Rows [N, C, D] in which a class that a peer says nothing about stands as one of its owners has it.
+        """Rows [N, C, D] in which classes that a peer does not state are copied from an owner.
 
-        Attacks on heads take means and spreads over all senders: each class has those of its owners then, as it would
-        if only owners were asked.
+        Attacks on heads take means and spreads over all senders: with copies, those of a class are its owners'.
         """
         rows = np.stack([one.rows for one in self.statements])
         counts = np.stack([one.counts for one in self.statements])
@@ -226,7 +225,7 @@ class Exchange:
 
 
 def _heard_by(around: Neighbourhood, peers: int) -> Integers:
-    """Return how many benign peers hear each benign peer."""
+    """Return the number of benign peers that hear each benign peer."""
     heard = around.peers.index if around.peers.mask is None else around.peers.index[around.peers.mask]
     return np.bincount(heard.ravel(), minlength=peers)
 
@@ -237,7 +236,7 @@ def _narrow(statement: Statement) -> Statement:
 
 
 def _size(statement: Statement) -> int:
-    """Return the bytes of a statement in float16: rows of classes that it holds, factors, a diagonal and counts."""
+    """Return the bytes of a statement in float16: rows of its classes, factors, diagonal and counts."""
     features = int(statement.rows.shape[-1])
     rows = int((np.asarray(statement.counts) > 0).sum()) + int(np.asarray(statement.factors).shape[0]) + 1
     return HALF * rows * features + 4 * int(statement.counts.shape[-1])

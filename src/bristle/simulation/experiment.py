@@ -33,14 +33,14 @@ class Experiment:
     config: SimulationConfig
     scenario: Scenario
     data: FeatureData
-    told: Mapping[str, str] = field(default_factory=dict)
-    """What was given in place of the configuration's, by key."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """Settings that objects replace, as text by key."""
     notes: tuple[str, ...] = ()
-    """What its user should know before it runs."""
+    """Notes for the user."""
 
     def run(self, *, checkpoint: Path | None = None, resume: bool = False, watch: Watch = NOBODY) -> Results:
         """Run the world and return its rows, each with the configuration's settings."""
-        settings, on_row = {**settings_of(self.config), **self.told}, watch.row
+        settings, on_row = {**settings_of(self.config), **self.replaced}, watch.row
         if on_row is not None:
             watch = replace(watch, row=lambda row: on_row({**row, "settings": settings}))
         for note in self.notes:
@@ -58,17 +58,17 @@ class Experiment:
         return Results([{**row, "settings": settings} for row in results.rows])
 
     def with_seeds(self, count: int) -> Iterator[Experiment]:
-        """Yield the same experiment with so many seeds, from the configuration's on."""
+        """Yield the experiment with each of `count` seeds, from the configuration's on."""
         for seed in range(self.config.world.seed, self.config.world.seed + count):
             world = self.config.world.model_copy(update={"seed": seed})
             config = self.config.model_copy(update={"world": world})
             yield replace(self, config=config, scenario=replace(self.scenario, seed=seed))
 
     def run_baselines(self, watch: Watch = NOBODY) -> Results:
-        """Return the rows of what the rule is held against, with the same samples and seed: `local` and `oracle`.
+        """Run the baselines `local` and `oracle` with the same samples and seed, and return their rows.
 
-        Peers with the rule `local` listen to nobody. The oracle is one head that is trained on the samples of all
-        benign peers, in as many steps as there are iterations, and 300 at least.
+        Peers with the rule `local` learn alone. The oracle is one head trained on the samples of all benign peers, in
+        as many steps as there are iterations, at least 300.
         """
         config = self.config.model_copy(update={"rule": RuleSection(name="local")})
         is_local = isinstance(self.scenario.rule, Local)  # Then the run itself is one of them.
@@ -118,13 +118,13 @@ def simulate(
     overrides
         Settings that replace the configuration's: `["world.peers=20", "rule.name=krum"]`.
     seeds
-        Run with so many seeds, from the configuration's `world.seed` on; `Results.over_seeds` has means and confidence
+        Number of seeds, from the configuration's `world.seed` on; `Results.over_seeds` has means and confidence
         intervals.
     baselines
-        Run, with the same samples, peers that learn alone (`local`) and one head that is trained on everybody's
-        samples (`oracle`) as well, before.
+        Also run, with the same samples, peers that learn alone (`local`) and one head trained on everybody's samples
+        (`oracle`).
     checkpoint, resume
-        Where to keep a checkpoint of a run with one seed, and whether to continue from it, to the same bits.
+        Path of a checkpoint of a run with one seed, and whether to continue from it, to the same bits.
     data, backbone, head
         Used in place of the configuration's `data.dataset`, `data.backbone` and `world.head`.
     watch : Watch
@@ -156,20 +156,20 @@ def run_seeds(
     resume: bool = False,
     watch: Watch = NOBODY,
 ) -> Iterator[Results]:
-    """Yield the results of each seed, those of baselines before. What holds for several seeds is noted once."""
+    """Yield the results of each seed, after those of its baselines. Notes that repeat are passed on once."""
     check_count("seeds", seeds, least=1)
     if checkpoint is not None and seeds > 1:
         raise ValueError(
-            f"a checkpoint is of one run, and there are {seeds} seeds: leave out the checkpoint, or run seeds one by "
-            "one with world.seed, each with a checkpoint of its own"
+            f"a checkpoint holds one run, not {seeds} seeds: leave out the checkpoint, or run seeds one by one with "
+            "world.seed, each with its own checkpoint"
         )
     noted: set[str] = set()
-    tell = watch.note
+    pass_on = watch.note
 
     def note(sentence: str) -> None:
         if sentence not in noted:
             noted.add(sentence)
-            tell(sentence)
+            pass_on(sentence)
 
     watch = replace(watch, note=note)
     for one in experiment.with_seeds(seeds):
@@ -191,24 +191,24 @@ def prepare_experiment(
 ) -> Experiment:
     """Read a configuration and extract the features of its data.
 
-    Mistakes, and worlds that do not fit into memory, are found first: extracting features takes time. `checkpoint` and
-    `decisions` tell whether the run will keep a checkpoint or look at decisions, which large worlds cannot.
-    `data`, `backbone` and `head` are used in place of the configuration's.
+    Errors, and worlds that do not fit into memory, are found before features are extracted. `checkpoint` and
+    `decisions` say whether the run will keep a checkpoint or use decisions, which large worlds cannot. `data`,
+    `backbone` and `head` are used in place of the configuration's.
     """
     checked = read(config, overrides)
     scenario_of(checked)  # raises before anything is loaded
     section, device = checked.data, checked.world.device
     where = None if device is None else torch_device(device)
-    told: dict[str, str] = {}
+    replaced: dict[str, str] = {}
     if data is not None:
-        told["data.dataset"] = data.name
+        replaced["data.dataset"] = data.name
     if backbone is not None:
-        told["data.backbone"] = f"{backbone.name} {backbone.digest[:8]}"
+        replaced["data.backbone"] = f"{backbone.name} {backbone.digest[:8]}"
     dataset = make_dataset(section, data)
     backbone = backbone or make_backbone(section, dataset)
     scenario = scenario_of(checked, classes=len(dataset.classes))
     if head is not None:
-        told["world.head"] = array_digest(head.weights)[:8]
+        replaced["world.head"] = array_digest(head.weights)[:8]
     elif checked.world.head is not None:
         head = load_head(checked.world.head)
     if head is not None:
@@ -225,4 +225,4 @@ def prepare_experiment(
         World(replace(scenario, user_shift=0.0, head=None), labels_only)
     features = prepare(dataset, backbone, test_samples=section.test_samples, progress=progress)
     notes = tuple(config_notes(checked, dataset))
-    return Experiment(checked, scenario, features if device is None else on_device(features, device), told, notes)
+    return Experiment(checked, scenario, features if device is None else on_device(features, device), replaced, notes)

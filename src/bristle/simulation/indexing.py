@@ -14,21 +14,21 @@ from bristle.peer.step import StepState
 from bristle.rules import Decision
 from bristle.simulation.topology import Integers
 
-# A pool of more heads than so many times those that a receiver hears (and its own) is not worked on as a whole.
+# Receivers that hear less than one in SPARSE heads of a pool get copies of those, not the whole pool.
 SPARSE = 8
 
 
 def rows_of(values: Array, rows: Integers | None) -> Array:
-    """Return `values[rows]`, in any library, to be read only; None: all of them."""
+    """Return `values[rows]` in any library, perhaps as a view; None: all rows."""
     if rows is None:
         return values
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool(np.all(rows[1:] > rows[:-1])):
-        return values[int(rows[0]) : int(rows[-1]) + 1, ...]  # Those that follow each other need not be copied.
+        return values[int(rows[0]) : int(rows[-1]) + 1, ...]  # Consecutive rows need no copy.
     return namespace(values).take(values, from_numpy(rows, like=values), axis=0)
 
 
 def replaced(values: Array, rows: Integers | None, new: Array) -> Array:
-    """Return `values` with `new` in the place of `rows` (None: of all); nothing is overwritten."""
+    """Return a copy of `values` with `new` in place of `rows` (None: all)."""
     if rows is None:
         return new
     count = int(values.shape[0])
@@ -39,10 +39,10 @@ def replaced(values: Array, rows: Integers | None, new: Array) -> Array:
 
 
 def heard(pools: list[Array], index: Integers, rows: Integers | None) -> tuple[Array, Integers]:
-    """Return the heads of some pools [P, C, D], one after the other, and where in them `index` [B, M] points.
+    """Return the heads of some pools [P, C, D], concatenated, and `index` [B, M] into them.
 
-    For some of all receivers (`rows`) that hear few of the heads, only heads that anybody of them hears are returned:
-    the others would be copied and checked again for every part of the receivers.
+    For a part of the receivers (`rows`) that hear few of the heads, only heads that some of them hear are returned, so
+    that the others are not copied and checked again for every part.
     """
     xp, total = namespace(*pools), sum(int(pool.shape[0]) for pool in pools)
     least = SPARSE * (index.shape[1] + 1)
@@ -67,10 +67,10 @@ def heard(pools: list[Array], index: Integers, rows: Integers | None) -> tuple[A
 def joined(
     before: StepState, rows: Integers | None, parts: Iterable[tuple[StepState, Decision]], count: int, *, weigh: bool
 ) -> tuple[StepState, Decision]:
-    """Return the next state of all peers and one decision, from those of `count` parts of the peers `rows` (None: all).
+    """Join the states and decisions of `count` parts of the peers `rows` (None: all) into one state and one decision.
 
-    What is kept of a part is copied before the next one is made, so that its memory can be used again. The decision
-    does not hold on to the heads it is about: weights are worked out now (`weigh`) or never, unless there is one part.
+    Each part is copied before the next one is computed, so that its memory can be reused. The decision keeps no
+    received heads: unless there is one part, weights are computed now (`weigh`) or not at all.
     """
     total = int(before.head.shape[0]) if rows is None else len(rows)
     kept: defaultdict[str, _Rows] = defaultdict(lambda: _Rows(total, count))
@@ -95,21 +95,21 @@ MEMORY = "memory."
 
 
 def arrays_of(state: StepState) -> dict[str, Array]:
-    """Return the arrays of a state by name; those that a rule remembers begin with `MEMORY`."""
+    """Return the arrays of a state by name; names of a rule's memory begin with `MEMORY`."""
     names = ("head", "first", "second", "steps", "previous")
     memory = {f"{MEMORY}{name}": values for name, values in (state.memory or {}).items()}
     return dict(zip(names, (*state.trained.arrays, state.previous), strict=True)) | memory
 
 
 def state_of(arrays: Mapping[str, Array]) -> StepState:
-    """Return the state that has these arrays, which may stand among others."""
+    """Return the state with these arrays; other names are ignored."""
     memory = {name.removeprefix(MEMORY): values for name, values in arrays.items() if name.startswith(MEMORY)}
     trained = HeadState(*(arrays[name] for name in ("head", "first", "second", "steps")))
     return StepState(trained, arrays["previous"], memory or None)
 
 
 class _Rows:
-    """Arrays of some peers each, put one after the other until there are all `total` of them, from `count` parts."""
+    """Concatenates arrays of `count` parts of the peers, `total` rows in all."""
 
     def __init__(self, total: int, count: int) -> None:
         self._total, self._count, self._filled = total, count, 0

@@ -15,29 +15,29 @@ from bristle.simulation.topology import Booleans, Integers, Senders
 
 @dataclass(frozen=True, kw_only=True)
 class Asynchrony:
-    """How far a world is from everyone acting at once and hearing everything at once.
+    """Slow, late and absent peers, and lost and delayed messages.
 
     Parameters
     ----------
     slow : float
-        Share of the peers, drawn, that act only in every `period`-th iteration.
+        Fraction of the peers, drawn at random, that act only in every `period`-th iteration.
     period : int
-        How slow they are.
+        Iterations between actions of slow peers.
     late : float
-        Share of the peers, drawn, that join late: each in an iteration drawn from 2 to `join_by`.
+        Fraction of the peers, drawn at random, that join late: each in an iteration drawn from 2 to `join_by`.
     join_by : int
-        By when all have joined.
+        Iteration by which all have joined.
     leaving : float
-        Share of the peers, drawn, that leave once, each in an iteration drawn from the whole run.
+        Fraction of the peers, drawn at random, that leave once, each in an iteration drawn from the whole run.
     away : int, optional
-        After how many iterations they return; None: never.
+        Iterations until they return; None: never.
     absences : tuple of (peer, first, last)
-        Iterations in which certain peers are absent, both ends included, on top of what is drawn.
+        Further iterations in which certain peers are absent, both ends included.
     loss : float
-        Probability that a message never arrives.
+        Probability that a message is lost.
     delay : (int, int)
-        Iterations that a benign peer's message takes longer than usual, drawn between the two, both included.
-        Attackers have the better network: what they send may be lost, but is never late.
+        Smallest and largest additional delay of a benign peer's message, in iterations. Messages of attackers may be
+        lost, but are never late.
     """
 
     slow: float = 0.0
@@ -58,7 +58,7 @@ class Asynchrony:
         if self.away is not None:
             check_count("away", self.away, least=1)
         if len(self.delay) != 2 or not 0 <= self.delay[0] <= self.delay[1]:
-            raise ValueError(f"delay={list(self.delay)}: give the least and the most iterations, e.g. [0, 3]")
+            raise ValueError(f"delay={list(self.delay)}: give the smallest and the largest delay, e.g. [0, 3]")
         for absence in self.absences:
             if len(absence) != 3 or absence[0] < 0 or not 1 <= absence[1] <= absence[2]:
                 raise ValueError(f"absence {list(absence)} must be [peer, first iteration, last iteration]")
@@ -70,14 +70,14 @@ class Asynchrony:
 
     @property
     def depth(self) -> int:
-        """How many iterations of heads are kept: all that can still arrive."""
+        """Number of iterations of heads that are kept: all that can still arrive."""
         if self.reliable:
-            return 1  # What a peer shared last is the head that it still has.
+            return 1  # The last head that a peer shared is its present one.
         return self.delay[1] + (self.period if self.slow else 1)
 
 
 class Schedule:
-    """When each of `peers` peers is there, and when it acts; the same for the same seed."""
+    """When each of `peers` peers is present, and when it acts; deterministic for a seed."""
 
     def __init__(self, asynchrony: Asynchrony, *, peers: int, total: int, seed: int) -> None:
         absent_peer = max((peer for peer, _, _ in asynchrony.absences), default=0)
@@ -99,20 +99,20 @@ class Schedule:
         self._returns = np.where(leaving, returns, never)
 
     def present(self, iteration: int) -> Booleans:
-        """Return who is present [peers]."""
+        """Return which peers are present [peers]."""
         there: Booleans = (iteration >= self._joins) & ((iteration < self._leaves) | (iteration >= self._returns))
         for peer, first, last in self._absences:
             there[peer] &= not first <= iteration <= last
         return there
 
     def acting(self, iteration: int) -> Booleans:
-        """Return who is present and acts [peers]."""
+        """Return which peers are present and act [peers]."""
         turn: Booleans = (iteration + self._phase) % self.period == 0
         return turn & self.present(iteration)
 
 
 def _chosen(draws: Any, share: float) -> Booleans:
-    """Choose this share of the peers, rounded: those with the smallest draws."""
+    """Choose this fraction of the peers, rounded: those with the smallest draws."""
     chosen = np.zeros(len(draws), dtype=np.bool)
     chosen[np.argsort(draws, kind="stable")[: round(share * len(draws))]] = True
     return chosen
@@ -128,22 +128,21 @@ NEVER = -(1 << 40)
 
 
 class Mailbox:
-    """The heads of benign peers under way.
+    """The heads of benign peers in transit.
 
-    A message of iteration s arrives in iteration s + 1, or later by its delay, or never. A receiver that acts takes of
-    each sender the newest message that has arrived; if it arrived before the receiver acted last, it is known already,
-    and nothing is received.
+    A message of iteration s arrives in iteration s + 1, or later by its delay, or never. An acting receiver takes the
+    newest message of each sender that has arrived since the receiver last acted.
 
     Parameters
     ----------
     asynchrony : Asynchrony
-        What becomes of messages.
+        Loss and delay of messages.
     heads : array [N, C, D]
-        What all share before the first iteration.
+        Heads shared before the first iteration.
     present : boolean array [N]
-        Who is there to share it.
+        Which peers share them.
     seed : int
-        Of the fate of messages.
+        Seed of loss and delay.
     """
 
     def __init__(self, asynchrony: Asynchrony, heads: Array, present: Booleans, *, seed: int) -> None:
@@ -151,20 +150,20 @@ class Mailbox:
         self.depth = asynchrony.depth
         peers = len(present)
         self.acted = np.zeros(peers, dtype=np.int64)
-        """The iteration in which each peer acted last, or before which it was away."""
+        """The last iteration in which each peer acted or was absent."""
         self.shared = np.full((self.depth, peers), NEVER, dtype=np.int64)
-        """Of which iteration the heads in each slot are; `NEVER` where a peer shared none."""
+        """Iteration of the heads in each slot; `NEVER` where a peer shared none."""
         self.shared[0, present] = 0
         xp = namespace(heads)
         self.slots: Array = heads if self.depth == 1 else xp.stack([heads] * self.depth, axis=0)
 
     @property
     def heads(self) -> Array:
-        """All heads that may be received [P, C, D], which `arrived` points into."""
+        """All heads that may be received [P, C, D]; `arrived` returns positions in them."""
         return namespace(self.slots).reshape(self.slots, (-1, *self.slots.shape[-2:]))
 
     def put(self, heads: Array, acting: Booleans, iteration: int) -> None:
-        """Take what those who acted in an iteration share."""
+        """Store the heads that acting peers share in an iteration."""
         self.acted[acting] = iteration
         if self.depth == 1:
             self.slots = heads
@@ -175,11 +174,11 @@ class Mailbox:
         self.shared[slot] = np.where(acting, iteration, NEVER)
 
     def absent(self, present: Booleans, iteration: int) -> None:
-        """Let those who are away miss everything up to an iteration."""
+        """Let absent peers miss all messages up to an iteration."""
         self.acted[~present] = iteration
 
     def arrived(self, senders: Senders, present: Booleans, iteration: int) -> Senders:
-        """Return what each peer would receive in an iteration, as positions in `heads`."""
+        """Return the heads that arrive at each peer in an iteration, as positions in `heads`."""
         index, known = senders.index, self.acted[:, None]
         reachable = present[index] if senders.mask is None else present[index] & senders.mask
         if self._asynchrony.reliable:
@@ -197,27 +196,27 @@ class Mailbox:
         return Senders.where(position, reachable & (arrival > known))
 
     def kept(self, index: Integers, iteration: int) -> Booleans | None:
-        """Return which of the attackers' messages [N, M] of an iteration are not lost."""
+        """Return the mask of the attackers' messages [N, M] that are not lost in an iteration; None: all arrive."""
         if not self._asynchrony.loss:
             return None
         kept: Booleans = self._fates(len(self.acted) + index, iteration)[..., 0] >= self._asynchrony.loss
         return kept
 
     def _arrival(self, index: Integers, sent: int) -> Integers:
-        """Return when the messages of an iteration arrive [N, M]; never is after the end of time."""
+        """Return the iterations in which messages arrive [N, M]; `-NEVER` for lost ones."""
         least, most = self._asynchrony.delay
         fates = self._fates(index, sent)
         comes: Integers = sent + 1 + least + np.floor(fates[..., 1] * (most - least + 1)).astype(np.int64)
         return np.where(fates[..., 0] < self._asynchrony.loss, -NEVER, comes)
 
     def _fates(self, index: Integers, sent: int) -> Any:
-        """Draw two uniforms for each link [N, M, 2]; a link has the same ones wherever it stands in the index."""
+        """Draw two uniforms for each link [N, M, 2], independent of its position in the index."""
         receivers = np.arange(len(index), dtype=np.int64)[:, None]
         links = (receivers << 31) + index
         return draw(self._seed, Stream.MESSAGES, links.ravel(), sent, 2).reshape(*index.shape, 2)
 
     def state(self) -> dict[str, Array]:
-        """Return all that changes, by name."""
+        """Return all arrays that change, by name."""
         return {"acted": self.acted, "shared": self.shared, "slots": self.slots}
 
     def restore(self, state: dict[str, Array]) -> None:

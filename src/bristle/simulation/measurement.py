@@ -32,7 +32,7 @@ WORTHWHILE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class _Center:
-    """What some heads have in common [C, D], the class it predicts for each sample [N], and its lead [N]."""
+    """The mean of some heads [C, D], its prediction for each sample [N], and the margin of that [N]."""
 
     head: Outputs
     guess: Classes
@@ -42,11 +42,11 @@ class _Center:
 class PredictionCache:
     """The predictions argmax_c w_c · x of many heads for one test set.
 
-    Where a head w prefers class a for x by more than max_c ‖δ_a - δ_c‖ ‖x‖, the head w + δ predicts a as well (Cauchy
-    and Schwarz). Peers that learn together have heads that differ little, and that move little from one call to the
-    next: so most samples are settled by the mean of all heads, of now or of an earlier call, and only the rest are
-    multiplied. What lies within the rounding of 32 bits is decided in 64, and equals there go to the first class: the
-    answer does not depend on how it was found.
+    If a head w prefers class a for x by more than max_c ‖δ_a - δ_c‖ ‖x‖, the head w + δ predicts a as well
+    (Cauchy-Schwarz). Heads of peers that learn together differ little, and change little between calls: most samples
+    are settled by the mean of all heads, of this or an earlier call, and only the rest are multiplied. Margins within
+    32-bit rounding are decided in 64 bits, and ties there go to the first class, so that results do not depend on the
+    cache.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ class PredictionCache:
         return found
 
     def blocks(self, heads: Outputs) -> Iterator[tuple[Integers, Classes]]:
-        """Yield the classes [p, N] that some of the heads [P, C, D] predict, after the numbers of these heads [p]."""
+        """Yield the numbers [p] of some of the heads [P, C, D], and the classes [p, N] that these predict."""
         reach = self._centre(heads) if len(heads) else None
         for peers in _parts(len(heads), reach):
             yield peers, self._predictions(heads[peers], None if reach is None else reach[peers])
 
     def _centre(self, heads: Outputs) -> Wide | None:
-        """Keep or renew the center; return how far heads are from it [P, C], None if it spares them nothing."""
+        """Keep or renew the center; return the distance of heads from it [P, C], None if it saves nothing."""
         reach = None if self._center is None else _reach(heads - self._center.head)
         work = self._work(self._center, reach, len(heads))
         if work > RENEWAL:
@@ -84,7 +84,7 @@ class PredictionCache:
         return reach
 
     def _work(self, center: _Center | None, reach: Wide | None, heads: int) -> float:
-        """Return how many products of some heads with all samples there are to do."""
+        """Return the number of products of TOGETHER heads with all samples that are needed."""
         if center is None or reach is None:
             return len(_parts(heads, None))
         shares = [self._doubtful(center, reach[peers]).mean() for peers in _parts(heads, reach)]
@@ -105,24 +105,24 @@ class PredictionCache:
         return _Center(head, guess, lead)
 
     def _doubtful(self, center: _Center, reach: Wide) -> Booleans:
-        """Return for which samples [N] any of some heads within reach [p, C] might predict another class."""
+        """Return the samples [N] for which some head within reach [p, C] might predict another class."""
         found: Booleans = center.lead <= reach.max(axis=0)[center.guess] * self._norms[: len(center.lead)]
         return found
 
 
 def _parts(heads: int, reach: Wide | None) -> list[Integers]:
-    """Split heads up; those that are about as far from the center come together."""
+    """Split heads into parts with about the same distance from the center."""
     order = np.arange(heads) if reach is None else np.argsort(reach.max(axis=1), kind="stable")
     return [order[start : start + TOGETHER] for start in range(0, heads, TOGETHER)]
 
 
 def _numbering(classes: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the smallest numbers that can tell classes apart."""
+    """Return the smallest integer type for class numbers."""
     return np.min_scalar_type(classes)
 
 
 def _reach(change: Outputs) -> Wide:
-    """Return how much any other output can gain on that of a class [P, C], for ‖x‖ = 1."""
+    """Return how much another output can gain on that of each class [P, C], for ‖x‖ = 1."""
     wide = change.astype(np.float64)
     products = wide @ wide.swapaxes(1, 2)
     squares = np.diagonal(products, axis1=1, axis2=2)
@@ -133,7 +133,7 @@ def _reach(change: Outputs) -> Wide:
 
 
 def _predict(heads: Outputs, test: Outputs, norms: Wide) -> tuple[Classes, Outputs]:
-    """Return the predictions [P, n] and by how much each is at least ahead of other classes [P, n]."""
+    """Return the predictions [P, n] and lower bounds of their margins [P, n]."""
     peers, classes, depth = heads.shape
     outputs = (heads.reshape(-1, depth) @ test.T).reshape(peers, classes, len(test))
     guess, lead = _best(outputs)
@@ -151,7 +151,7 @@ def _best(outputs: Outputs) -> tuple[Classes, Outputs]:
     guess = np.zeros(first.shape, dtype=_numbering(outputs.shape[1]))
     for place in range(1, outputs.shape[1]):
         other = outputs[:, place, :]
-        # Numbers rise, so that the larger one is the newer one: much quicker than writing where it is wanted.
+        # Class numbers rise, so that the maximum is the newer one: much faster than masked writes.
         np.maximum(guess, np.multiply(other > first, place, dtype=guess.dtype), out=guess)
         np.maximum(second, np.minimum(first, other), out=second)
         np.maximum(first, other, out=first)
@@ -159,7 +159,7 @@ def _best(outputs: Outputs) -> tuple[Classes, Outputs]:
 
 
 def _settle(heads: Outputs, test: Outputs, guess: Classes, lead: Outputs) -> None:
-    """Decide in 64 bits what 32 leave open."""
+    """Decide predictions within 32-bit rounding in 64 bits."""
     unsure = lead <= 0
     for peer in np.flatnonzero(unsure.any(axis=1)):
         head, samples = heads[peer].astype(np.float64), np.flatnonzero(unsure[peer])
@@ -175,21 +175,21 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """How the benign peers of a world do, on the whole test set.
+    """Performance of the benign peers of a world on the whole test set.
 
     Parameters
     ----------
     accuracy : array [peers]
-        Share of all test samples whose class is predicted.
+        Accuracy of each peer.
     class_accuracy : array [peers, C]
         The same for the samples of each class; NaN for a class without any.
     f1 : array [peers, C]
         F1 of each class, one against the rest, with 0/0 = 0.
     weight_benign, weight_malicious : float
-        Share of a row of a head that came from other benign peers and from attackers in the latest iteration, on
-        average over the peers that acted and the classes. The rest is the own head's.
+        Mean weight of other benign peers and of attackers in a row of a head in the latest iteration, over the peers
+        that acted and the classes. The rest is the own head's.
     bytes_sent : integer array [peers]
-        What each peer sent from the beginning.
+        Bytes sent by each peer since the beginning.
     """
 
     accuracy: Floats
@@ -201,7 +201,7 @@ class Measurement:
 
 
 def prediction_cache(world: World) -> PredictionCache | None:
-    """Return a cache that speeds up the measurements of a world; None where its data are of another kind."""
+    """Return a cache that speeds up the measurements of a world; None unless its data are 32-bit NumPy arrays."""
     test = world.data.test if world.exchange is None else world.test_with_ones
     return PredictionCache(test) if isinstance(test, np.ndarray) and test.dtype == np.float32 else None
 
@@ -222,12 +222,12 @@ def measure(world: World, latest: Round, *, cache: PredictionCache | None = None
     return _measurement(world, hits, predicted, benign, malicious)
 
 
-# Of more benign peers than the first number, only so many are evaluated unless it is said how many.
+# With more benign peers than ALL_UP_TO, SAMPLED of them are evaluated by default.
 ALL_UP_TO, SAMPLED = 4096, 1000
 
 
 def evaluated_peers(scenario: Scenario, wanted: int | None) -> Integers:
-    """Draw which benign peers of a large world are evaluated: `wanted`, or a sample where there are very many."""
+    """Draw the benign peers of a large world to evaluate: `wanted`, or a sample if there are very many."""
     if wanted is None:
         wanted = scenario.peers if scenario.peers <= ALL_UP_TO else SAMPLED
     check_count("evaluate_peers", wanted, least=1)
@@ -238,9 +238,9 @@ def evaluated_peers(scenario: Scenario, wanted: int | None) -> Integers:
 
 
 def measure_large(world: LargeWorld, given: tuple[float, float], *, peers: Integers) -> Measurement:
-    """Measure some benign `peers` of a large world, together with all workers that hold it.
+    """Measure some benign `peers` of a large world, on all of its workers.
 
-    `given` is what `world.advance(weigh=True)` returned.
+    `given` is the result of `world.advance(weigh=True)`.
     """
     import torch  # noqa: PLC0415
 
@@ -272,7 +272,7 @@ def _measurement(
 
 
 def _cached_counts(world: World, cache: PredictionCache) -> tuple[Integers, Integers]:
-    """Return what `_counts` does, from predictions."""
+    """Return the counts of `_counts`, from cached predictions."""
     heads, labels = to_numpy(world.scoring[0]), to_numpy(world.data.test_labels)
     count, classes, _ = heads.shape
     hits, predicted = (np.zeros((count, classes), dtype=np.int64) for _ in range(2))
@@ -285,10 +285,10 @@ def _cached_counts(world: World, cache: PredictionCache) -> tuple[Integers, Inte
 
 
 def _counts(heads: Array, test: Array, labels: Array, rows: Array | None = None) -> tuple[Array, Array]:
-    """Count hits and predictions of some heads (`rows`; None: all) and each class [P, C], where the data lie."""
+    """Count hits and predictions of some heads (`rows`; None: all) for each class [P, C], on the device of the data."""
     xp, (peers, classes, depth) = namespace(heads), heads.shape
     peers = peers if rows is None else int(rows.shape[0])
-    # In blocks of heads and samples, so that the outputs for all of them never lie in memory at once.
+    # In blocks of heads and samples, to limit memory for outputs.
     room = max(1, block_bytes(heads) // (24 * classes))
     samples = max(1, min(int(labels.shape[0]), room))
     size = max(1, room // samples)
@@ -302,7 +302,7 @@ def _counts(heads: Array, test: Array, labels: Array, rows: Array | None = None)
             real = labels[first : first + samples, None]
             outputs = test[first : first + samples, :] @ xp.matrix_transpose(xp.reshape(some, (-1, depth)))
             guess = xp.argmax(xp.reshape(outputs, (-1, count, classes)), axis=2)
-            # What is no hit is counted in a column of its own, which is left out.
+            # Misses are counted in an additional column, which is dropped.
             right = xp.where(guess == real, guess, xp.full_like(guess, classes))
             for into, found in zip(counts, (right, guess), strict=True):
                 binned = xp.bincount(xp.reshape(found + cells, (-1,)), minlength=count * (classes + 1))

@@ -1,4 +1,4 @@
-"""What a user should know of a scenario before it runs: settings that have no effect."""
+"""Notes for users about settings that have no effect."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def scenario_notes(scenario: Scenario) -> Iterator[str]:
     heads = 1 + _most_heard(scenario)
     if _too_few(scenario.rule, heads):
         yield (
-            f"{rule_name(scenario.rule)} with f = {f} cannot answer for the {heads} heads that a peer has at most, its "
+            f"{rule_name(scenario.rule)} with f = {f} needs more than the {heads} heads that a peer has at most, its "
             "own included, so every peer keeps its own: set a smaller rule.f, or let peers hear more"
         )
 
 
 def _most_heard(scenario: Scenario) -> int:
-    """Return how many heads the peer receives that hears most."""
+    """Return the largest number of heads that a peer receives."""
     if isinstance(scenario.topology, All):
         return scenario.peers + scenario.attackers - 1
     around = Neighbourhoods(scenario).at(1)
@@ -46,7 +46,7 @@ def _counts(senders: Senders) -> Integers:
 
 
 def _too_few(rule: Rule, heads: int) -> bool:
-    """Return whether a rule has no answer for so many heads, whatever they are."""
+    """Return whether a number of heads is too small for a rule."""
     if heads < 2:
         return False
     some = np.random.default_rng(0).normal(size=(heads, 2, 3))

@@ -24,9 +24,9 @@ from bristle.simulation.topology import Booleans, Integers
 
 @dataclass(frozen=True)
 class FeatureData:
-    """Features and labels for training [N, D], [N] and for testing, the names of the classes, and users where known.
+    """Features and labels for training [N, D], [N] and for testing, names of the classes, and users if known.
 
-    Ready features need no more than this: arrays in, no backbone.
+    Make one from arrays of features to run worlds without a backbone.
     """
 
     train: Array
@@ -46,7 +46,7 @@ class FeatureData:
     def labels_only(
         cls, labels: Any, classes: tuple[str, ...], *, user: np.ndarray[Any, Any] | None = None
     ) -> FeatureData:
-        """Return data with one feature that is 0: enough to share out samples and to check a scenario."""
+        """Return data with one feature that is 0: enough to assign samples to peers and to check a scenario."""
         known = np.asarray(labels, dtype=np.int64)
         nothing = np.zeros((len(known), 1), dtype=np.float32)
         return cls(nothing, known, nothing[:1], known[:1], classes, user)
@@ -74,7 +74,7 @@ def prepare(
     )
 
 
-# Held-out features up to this many bytes are gathered once; those of larger worlds whenever they are needed.
+# Held-out features up to this many bytes are gathered once; larger ones in every iteration.
 KEPT_BYTES = 3 << 29
 
 
@@ -85,13 +85,13 @@ class Population:
     Parameters
     ----------
     held : Samples [peers, S]
-        What benign peers train on.
+        Training samples of benign peers.
     held_out : Samples [peers, T]
-        What they test received heads on.
+        Held-out samples, on which they test received heads.
     attackers_hold : Samples [attackers, S']
-        What attackers train on; labels went through the attack.
+        Training samples of attackers, with labels changed by the attack.
     offsets : array [peers, D], optional
-        By how much each benign peer's features are moved, where users differ.
+        Offsets of each benign peer's features, if users differ.
     """
 
     held: Samples
@@ -100,11 +100,11 @@ class Population:
     offsets: Array | None
 
     def training(self, rows: Integers | None) -> Samples:
-        """Return what some of the benign peers train on (None: all of them)."""
+        """Return the training samples of some of the benign peers (None: all)."""
         return samples_of(self.held, rows) if self.offsets is None else self._moved(self.held, rows)
 
     def evaluation(self, rows: Integers | None) -> Evaluation:
-        """Return what some of the benign peers test on (None: all of them)."""
+        """Return the held-out samples of some of the benign peers (None: all)."""
         moved = self._moved(self.held_out, rows)
         return Evaluation(moved.features, moved.labels)
 
@@ -113,7 +113,7 @@ class Population:
         return class_counts(self.held_out, classes)
 
     def testable(self, classes: int, rule: Rule) -> Booleans:
-        """Return the classes of which each benign peer has enough held-out samples for a rule [peers, C]."""
+        """Return the classes that each benign peer can test: with enough held-out samples for a rule [peers, C]."""
         enough: Booleans = self.held_out_counts(classes) >= max(1, rule.test_samples)
         return enough
 
@@ -153,7 +153,7 @@ def _consecutive(scenario: Scenario, labels: Integers, classes: int) -> tuple[In
         "classes", lists=lists, samples=scenario.samples_per_class, held_out=scenario.held_out, reuse=scenario.reuse
     )
     padded = share(labels, peers=benign + attackers, seed=scenario.seed).padded()
-    # The attackers hold all classes: what pads the others' rows to that length would only be worked on in vain.
+    # The attackers hold all classes; the others' rows need no padding to that length.
     return _unpadded(padded.train[:benign]), _unpadded(padded.held_out[:benign]), padded.train[benign:]
 
 
@@ -164,7 +164,7 @@ def _unpadded(index: Integers) -> Integers:
 
 def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tuple[Integers, Integers, Integers]:
     assert scenario.partition is not None
-    # A partition asks for labels, classes and users, never for the samples themselves.
+    # A partition uses labels, classes and users only.
     nothing, no_labels = np.zeros((len(labels), 1), dtype=np.uint8), np.zeros(0, dtype=np.int64)
     source = Dataset(nothing, labels, nothing[:0], no_labels, classes=data.classes, user=data.user, name="the data")
     partition = scenario.partition(source, peers=scenario.peers, seed=scenario.seed)
@@ -172,7 +172,7 @@ def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tup
     if not scenario.attackers:
         return padded.train, padded.held_out, np.zeros((0, 1), dtype=np.int64)
     free = np.setdiff1d(np.arange(len(labels)), np.concatenate([partition.train.flat, partition.held_out.flat]))
-    # Where the benign peers have it all, the attackers' samples are among theirs.
+    # If the benign peers hold all samples of a class, attackers share some of these.
     if len(np.unique(labels[free])) < len(np.unique(labels)):
         free = np.arange(len(labels))
     everything = partitions.IID(samples=scenario.samples_per_class, held_out=0, reuse=True)
@@ -183,7 +183,7 @@ def _partitioned(scenario: Scenario, data: FeatureData, labels: Integers) -> tup
 def oracle_accuracy(
     held: Samples, data: FeatureData, *, steps: int = ORACLE_STEPS, settings: TrainingSettings = DEFAULTS
 ) -> float:
-    """Return the test accuracy of one head that is trained on the samples of all peers together."""
+    """Return the test accuracy of one head trained on the samples of all peers together."""
     assert held.index is not None
     index = to_numpy(held.index)
     index = index[index >= 0]
@@ -212,5 +212,5 @@ def _offsets(scenario: Scenario, features: Array) -> Array:
 
 
 def samples_of(samples: Samples, rows: Integers | None) -> Samples:
-    """Return what some of those who hold rows of a table hold (None: all of them)."""
+    """Return the samples of some of the peers (None: all)."""
     return Samples(samples.features, rows_of(samples.labels, rows), rows_of(samples.index, rows))

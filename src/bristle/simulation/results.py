@@ -30,27 +30,27 @@ Row = dict[str, Any]
 ABOUT = (
     "figure", "rule", "attack", "peers", "attackers", "classes_per_peer", "samples_per_class", "seed", "iteration"
 )  # fmt: skip
-"""Columns that say what a row was measured in."""
+"""Columns that identify the run and the iteration of a row."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The rows of one or more runs, one for each evaluation; every row says what it was measured in."""
+    """The rows of one or more runs, one per evaluation, each with the columns that identify its run."""
 
     rows: list[Row] = field(default_factory=list)
 
     def last(self) -> Row:
         """Return the last row; of a run with several seeds, the last of `over_seeds`."""
         if not self.rows:
-            raise ValueError("there is no row yet: a world is evaluated every 10 iterations unless said otherwise")
+            raise ValueError("there are no rows: a world is evaluated every 10 iterations by default")
         last = self.rows[-1]
         alike = [row for row in self.over_seeds() if _run_of(row) == _run_of(last)]
         return alike[-1] if alike else last
 
     def over_seeds(self) -> list[Row]:
-        """Return a row for each iteration of each run that was made with several seeds.
+        """Return the means over seeds: a row per iteration of each run with several seeds.
 
-        It says `seeds` instead of `seed`. `accuracy_mean` is the mean over seeds, `accuracy_low` and `accuracy_high`
+        Rows have `seeds` instead of `seed`. `accuracy_mean` is the mean over seeds, `accuracy_low` and `accuracy_high`
         are the ends of its 95 % confidence interval by Student's t, and `accuracy_min` is the worst peer of any seed.
         """
         runs: dict[tuple[Any, ...], list[Row]] = {}
@@ -70,11 +70,11 @@ class Results:
         )
 
     def plot(self, *, title: str | None = None) -> Figure:
-        """Draw accuracy over iterations, a line per rule and attack.
+        """Plot accuracy over iterations, a line per rule and attack.
 
         Lines of one seed are shaded down to the worst peer. Lines of several seeds are means, shaded over the 95 %
-        confidence interval. Returns the figure, which a notebook shows: `results.plot().savefig("accuracy.svg")` keeps
-        it. Needs matplotlib.
+        confidence interval. Notebooks show the returned figure; `results.plot().savefig("accuracy.svg")` saves it.
+        Needs matplotlib.
         """
         figure = _notebook_figure()
         lines = self._lines()
@@ -108,7 +108,7 @@ class Results:
             line = lines.setdefault(label, {}).setdefault(row["seed"], {})
             if row["iteration"] in line:
                 raise ValueError(
-                    f"two runs of '{label}, seed {row['seed']}' cannot be told apart; give each a name of its own, "
+                    f"two runs have the same label '{label}, seed {row['seed']}'; name them, "
                     "e.g. overrides=['world.figure=ring']"
                 )
             line[row["iteration"]] = row
@@ -148,7 +148,7 @@ _RUN = ("figure", "rule", "attack", "peers", "attackers")
 
 
 def _run_of(row: Row) -> tuple[Any, ...]:
-    """Return what the seeds of one run have in common; what peers hold is not among it, since seeds may draw that."""
+    """Return the columns that the seeds of one run share; seeds may draw different numbers of samples."""
     return (*(row[column] for column in _RUN), tuple(sorted((row.get("settings") or {}).items())))
 
 
@@ -176,7 +176,7 @@ _WEIGHTS = ("weight_benign", "weight_malicious")
 
 
 def _notebook_figure() -> Figure:
-    """Return an empty figure made without pyplot, whose state is the reader's own; notebooks draw it all the same."""
+    """Return an empty figure that notebooks can show, made without pyplot, whose state is the user's."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -192,7 +192,7 @@ def _notebook_figure() -> Figure:
 
 
 def rule_name(rule: Rule) -> str:
-    """Return the name by which a rule is made, steps first: `nearest-neighbour-mixing+krum`; else its class's name."""
+    """Return the registry name of a rule, steps first: `nearest-neighbour-mixing+krum`; else its class's name."""
     if isinstance(rule, Chain):
         steps = [_name_in(STEPS, step) for step in rule.steps]
         return "+".join([*steps, rule_name(rule.rule)])
@@ -200,12 +200,12 @@ def rule_name(rule: Rule) -> str:
 
 
 def attack_name(attack: Attack) -> str:
-    """Return the name by which an attack is made, else its class's name."""
+    """Return the registry name of an attack, else its class's name."""
     return _name_in(ATTACKS, attack)
 
 
 def row_of(world: World | LargeWorld, measured: Measurement, *, figure: str) -> Row:
-    """Return a row: what the world is, and what was measured."""
+    """Return the row of an evaluation: columns of the world, and its measurement."""
     scenario = world.scenario
     classes, samples = _holdings(world)
     users = accuracy_per_user(world) if isinstance(world, World) else None

@@ -54,23 +54,23 @@ def save_checkpoint(path: Path, world: World, rows: list[Row], *, identity: str)
 def load_checkpoint(path: Path, world: World, *, identity: str) -> list[Row]:
     """Restore a world from a checkpoint; return the rows so far."""
     if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such checkpoint; leave out resume to begin anew")
+        raise FileNotFoundError(f"{path}: there is no such checkpoint; leave out resume to start over")
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             about = json.loads(bytes(file["about"]).decode())
             arrays = {name: file[name] for name in file.files if name != "about"}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a checkpoint, or is damaged: remove it and begin anew") from error
+        raise ValueError(f"{path} is not a checkpoint, or is damaged: remove it and start over") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(
             f"{path} was written by another version of Bristle (checkpoint format {found}, this one reads {FORMAT}): "
-            "resume with that version, or begin anew under another name"
+            "resume with that version, or start over under another name"
         )
     if about.get("fingerprint") != identity:
         raise ValueError(
             f"{path} is a checkpoint of another configuration, other data or another version: "
-            "resume with what it was made with, or begin anew under another name"
+            "resume with those, or start over under another name"
         )
     world.restore(arrays)
     rows: list[Row] = about["rows"]
@@ -89,19 +89,19 @@ class Watch:
     row : callable
         Called with every row, those of a checkpoint included.
     iteration : callable
-        Called with the iteration that is done.
+        Called with the number of each finished iteration.
     decisions : callable
-        Called with every `Round`: who decided what about whom, and why.
+        Called with every `Round`: the decisions of all peers.
     weigh : callable
-        Asked before every iteration whether the weights of its decisions will be looked at; without it they always can
-        be. Those of an evaluation are there in any case.
+        Called before every iteration; returns whether the weights of its decisions are needed. By default they always
+        are. Those of an evaluation are computed in any case.
     measurement : callable
-        Called with the iteration and the whole measurement that a row sums up.
+        Called with the iteration and the measurement behind a row.
     stop : callable
-        Asked before every iteration; True ends the run as Ctrl-C does, with a checkpoint if one is kept.
+        Called before every iteration; True ends the run as Ctrl-C does, with a checkpoint if one is kept.
     note : callable
-        Called before the first iteration with sentences about the run that its user should know, such as that peers
-        learn alone. Without it they are logged as warnings of `bristle.simulation`.
+        Called before the first iteration with notes for the user, such as that peers learn alone. By default they are
+        logged as warnings of `bristle.simulation`.
     """
 
     row: Callable[[Row], None] | None = None
@@ -138,28 +138,28 @@ def run(
     scenario, data
         The world.
     figure : str
-        What rows say in the column of this name.
+        Value of the column of this name.
     every : int
         Iterations between evaluations; the last iteration is always evaluated.
     checkpoint : Path, optional
-        Where to keep a checkpoint, from which `resume` goes on to the same bits. Written every half minute, at a stop
-        and at the end.
+        Path of a checkpoint, from which `resume` continues to the same bits. Written every half minute, at a stop and
+        at the end.
     resume : bool
-        Go on from the checkpoint.
+        Continue from the checkpoint.
     evaluate_peers : int, optional
-        How many benign peers of a large world are evaluated, drawn by the seed; a sample where there are very many.
+        Number of benign peers of a large world to evaluate, drawn by the seed; by default a sample if there are many.
     watch : Watch
-        Callbacks for what happens.
+        Callbacks for run events.
     """
     check_count("every", every, least=1)
     if resume and checkpoint is None:
-        raise ValueError("to resume, say from which checkpoint")
+        raise ValueError("resume needs the checkpoint to continue from: give checkpoint=")
     tensors = array_api_compat.is_torch_array(data.train)
     reason = why_ordinary(
         scenario, tensors=tensors, checkpoint=checkpoint is not None, decisions=watch.decisions is not None
     )
     if reason is not None and evaluate_peers is not None:
-        raise ValueError(f"evaluate_peers is for large worlds, and this is none: {reason}")
+        raise ValueError(f"evaluate_peers is for large worlds, and this is an ordinary one: {reason}")
     world = LargeWorld(scenario, data) if reason is None else World(scenario, data)
     if reason is not None and tensors:
         watch.note(f"this world runs the ordinary way, which takes more memory than a large world: {reason}")
@@ -180,7 +180,7 @@ def run(
             save_checkpoint(checkpoint, world, rows, identity=identity)
 
     for row in rows:
-        _tell(watch.row, row)
+        _call(watch.row, row)
     saved = time.monotonic()
     while world.iteration < scenario.iterations:
         if watch.stop is not None and watch.stop():
@@ -191,8 +191,8 @@ def run(
             if watch.measurement is not None:
                 watch.measurement(world.iteration, measured)
             rows.append(row_of(world, measured, figure=figure))
-            _tell(watch.row, rows[-1])
-        _tell(watch.iteration, world.iteration)
+            _call(watch.row, rows[-1])
+        _call(watch.iteration, world.iteration)
         if time.monotonic() - saved > SAVE_AFTER:
             save()
             saved = time.monotonic()
@@ -203,7 +203,7 @@ def run(
 def _advances(
     world: World | LargeWorld, evaluate_peers: int | None, watch: Watch
 ) -> Callable[[bool], Measurement | None]:
-    """Return what advances a world by one iteration, and measures it afterwards if told to."""
+    """Return a function that advances a world by one iteration, and measures it if its argument is True."""
     if isinstance(world, LargeWorld):
         large, peers = world, evaluated_peers(world.scenario, evaluate_peers)
 
@@ -219,10 +219,10 @@ def _advances(
         nonlocal known
         watched = watch.decisions is not None and (watch.weigh is None or watch.weigh())
         latest = world.advance(weigh=evaluates or watched)
-        _tell(watch.decisions, latest)
+        _call(watch.decisions, latest)
         if not evaluates:
             return None
-        # Where nobody heard anything new, the decision is the same one, and so is what it is worth.
+        # If nobody heard anything new, the decision and its measurement are the same.
         same = known is not None and known[0] is latest.decision
         measured = known[1] if known is not None and same else measure(world, latest, cache=cache)
         known = None if world.exchange is None else (latest.decision, measured)
@@ -232,14 +232,14 @@ def _advances(
 
 
 def why_ordinary(scenario: Scenario, *, tensors: bool, checkpoint: bool, decisions: bool) -> str | None:
-    """Return why `run` steps a scenario as an ordinary `World`; None where it makes a `LargeWorld`.
+    """Return why `run` makes an ordinary `World` of a scenario; None if it makes a `LargeWorld`.
 
     Parameters
     ----------
     tensors
         Whether its data are torch tensors.
     checkpoint, decisions
-        Whether a checkpoint is kept, and whether somebody looks at decisions.
+        Whether a checkpoint is kept, and whether decisions are used.
     """
     if not tensors:
         return "its data must be torch tensors: give it a device"
@@ -250,6 +250,6 @@ def why_ordinary(scenario: Scenario, *, tensors: bool, checkpoint: bool, decisio
     return "its decisions are kept or shown" if decisions else None
 
 
-def _tell(whom: Callable[[T], None] | None, what: T) -> None:
-    if whom is not None:
-        whom(what)
+def _call(callback: Callable[[T], None] | None, value: T) -> None:
+    if callback is not None:
+        callback(value)

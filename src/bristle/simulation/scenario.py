@@ -1,4 +1,4 @@
-"""A scenario: everything that defines a world, in one value."""
+"""Scenarios: everything that defines a world, in one value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.topology import All, Topology
 
 EVALUATE_EVERY = 10
-"""Iterations between evaluations, unless said otherwise."""
+"""Default number of iterations between evaluations."""
 
 Moments = Literal["same", "float16", "bfloat16"]
 Shared = Literal["same", "grid", "bfloat16"]
@@ -28,17 +28,16 @@ Shared = Literal["same", "grid", "bfloat16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """How exactly peers are kept between iterations. Heads, and all that is computed, are in the features' type.
+    """Precision of optimiser states and of shared heads. Heads and computations have the features' type.
 
     Parameters
     ----------
     moments : str
         Type of the optimiser's moments: `same` as the heads, `float16` (NumPy, torch), or `bfloat16` (torch). The
-        second moment is kept as its root, whose range also 16 bits can hold.
+        second moment is kept as its root, whose range fits 16 bits.
     shared : str
-        Form in which heads are shared, and tested by those who receive them: `same` as the heads, on a `grid` as live
-        peers share them, whose bytes are then counted, or `bfloat16` (large worlds of torch tensors only). Everyone's
-        own head stays exact.
+        Encoding of shared heads: `same` as the heads, on a `grid` as live peers share them, with their bytes counted,
+        or `bfloat16` (large worlds of torch tensors only). A peer's own head stays exact.
     """
 
     moments: Moments = "same"
@@ -67,7 +66,7 @@ class Precision:
         return HeadState(state.head, first, root * root, state.steps)
 
     def plain(self, kept: Array, like: Array) -> Array:
-        """Return what is kept in the type of `like`, to the bit."""
+        """Return kept moments in the type of `like`, without rounding."""
         return namespace(like).astype(kept, like.dtype, copy=False)
 
     def kept(self, plain: Array) -> Array:
@@ -84,52 +83,52 @@ class Precision:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What a world is like.
+    """Everything that defines a world, except its data.
 
     Parameters
     ----------
     peers, attackers : int
-        Benign peers, and attackers on top of them.
+        Number of benign peers, and of attackers in addition.
     rule : Rule
-        What every benign peer does with received heads.
+        Aggregation rule of all benign peers.
     attack : Attack
-        What the attackers send. They own samples of all classes, train alone, if at all, and never integrate.
+        The attack. Attackers own samples of all classes, train alone, if at all, and never integrate.
     classes_per_peer : int
         Peer i holds the classes {i, ..., i + k - 1} modulo all.
     samples_per_class, held_out : int
-        Training and test samples that a peer has of each of its classes.
+        Number of training and held-out samples that a peer has of each of its classes.
     reuse : bool
-        Whether a sample may serve several peers where there are too few.
+        Whether several peers may hold the same sample if there are too few.
     partition : Partitioner, optional
-        Another way to share out the samples to the benign peers; then it decides about classes and samples. Attackers
-        get `samples_per_class` samples of every class.
+        Another assignment of samples to benign peers; it then decides about classes and samples. Attackers get
+        `samples_per_class` samples of every class.
     user_shift : float
-        How much the samples of a class differ between users: each benign peer's features are moved by an offset of
-        its own, Gaussian, of so many of each feature's standard deviations. The paper assumes 0.
+        How much users differ: each benign peer's features are moved by a Gaussian offset with this many of each
+        feature's standard deviations. The paper assumes 0.
     claiming : float
-        Share of the benign peers that say which classes they train and test; the first ones do not. Attackers claim
+        Fraction of the benign peers that claim the classes they train and test; the first ones do not. Attackers claim
         what their attack says.
     topology : Topology
-        Who hears whom.
+        Connections between peers.
     attackers_in_graph : bool
         False: every benign peer hears every attacker, and the topology connects benign peers. True: the topology
-        connects benign peers and attackers, who stand at nodes drawn by the seed.
+        connects benign peers and attackers, at nodes drawn by the seed.
     asynchrony : Asynchrony
-        Who acts when, and what becomes of messages.
+        Slow, late and absent peers; lost and delayed messages.
     iterations : int
-        How long the run will be.
+        Length of the run.
     seed : int
-        Of every random draw.
+        Seed of all random draws.
     training : TrainingSettings
         Optimiser and mini-batch.
     receivers_at_once : int, optional
-        How many peers are stepped together; None: as many as fit in memory.
+        Number of peers stepped together; None: as many as fit in memory.
     precision : Precision
-        In which types peers are kept between iterations.
+        Precision of optimiser states and of shared heads.
     sharing : Sharing
-        What benign peers share of their heads: as they are, or cut and with noise.
+        Clipping and noise of shared heads.
     head : array [C, D], optional
-        What all peers and attackers start from; zeros if left out. See `Head.weights_for`.
+        The head that all peers and attackers start from; zeros by default. See `Head.weights_for`.
     """
 
     peers: int = 10
@@ -160,7 +159,7 @@ class Scenario:
         if self.head is None:
             return HeadState.zeros(shape, like=like)
         if self.head.shape != shape[-2:]:
-            raise ValueError(f"the head to start from is {list(self.head.shape)}, not {list(shape[-2:])} as here")
+            raise ValueError(f"the initial head has shape {list(self.head.shape)}, not {list(shape[-2:])}")
         rows = np.broadcast_to(self.head, shape).astype(np.float32)
         return HeadState.start(from_numpy(rows, like=like, dtype=like.dtype))
 
@@ -180,8 +179,8 @@ class Scenario:
         check_share("claiming", self.claiming)
         if self.head is not None and self.rule.shares != "heads":
             raise ValueError(
-                f"peers that exchange {self.rule.shares} train no head: leave out the head to start from, or choose a "
-                "rule that exchanges heads"
+                f"peers that exchange {self.rule.shares} train no head: leave out the initial head, or choose a rule "
+                "that exchanges heads"
             )
         if self.receivers_at_once is not None:
             check_count("receivers_at_once", self.receivers_at_once, least=1)

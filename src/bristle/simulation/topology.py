@@ -1,4 +1,4 @@
-"""Who hears whom: graphs of any number of nodes, seeded, as padded lists of senders for each receiver."""
+"""Topologies: seeded graphs of any number of nodes, as padded lists of senders for each receiver."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ Booleans = np.ndarray[Any, np.dtype[np.bool]]
 
 @dataclass(frozen=True, eq=False)
 class Senders:
-    """Whom each receiver hears: `index` [N, M], and `mask` [N, M], False where there is nobody (None: nowhere)."""
+    """The senders that each receiver hears: `index` [N, M], and `mask` [N, M], False for padding (None: no padding)."""
 
     index: Integers
     mask: Booleans | None = None
 
     @classmethod
     def where(cls, index: Integers, mask: Booleans) -> Senders:
-        """Return the senders at `index` where the mask says that there is one."""
+        """Return the senders at `index` where the mask is True."""
         return cls(index, None if mask.all() else mask)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topology(ABC):
-    """A way to connect nodes. Links are directed: that one hears another does not mean that it is heard."""
+    """A way to connect nodes. Links are directed."""
 
     @property
     def fixed(self) -> bool:
-        """Whether it is the same in every iteration."""
+        """Whether the graph is the same in every iteration."""
         return True
 
     @abstractmethod
     def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
-        """Return whom each of `nodes` nodes hears in an iteration."""
+        """Return the senders that each of `nodes` nodes hears in an iteration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class All(Topology):
-    """Everyone hears everyone else."""
+    """A full mesh: every node hears all others."""
 
     def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
         """Return all others."""
@@ -58,16 +58,16 @@ class All(Topology):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomNeighbours(Topology):
-    """Everyone hears k others at random, or a share of all nodes: the paper's connection ratio.
+    """Every node hears k random others, or a fraction of all nodes: the paper's connection ratio.
 
     Parameters
     ----------
     k : int, optional
-        How many; capped at all others.
+        Number of others, at most all.
     ratio : float, optional
-        Instead of k: this share of all nodes, rounded, at least one.
+        Instead of k: this fraction of all nodes, rounded, at least one.
     redraw : bool
-        Draw anew in every iteration, instead of once.
+        Draw in every iteration, instead of once.
     """
 
     k: int | None = None
@@ -76,7 +76,7 @@ class RandomNeighbours(Topology):
 
     def __post_init__(self) -> None:
         if (self.k is None) == (self.ratio is None):
-            raise ValueError("random neighbours need either k=, how many, or ratio=, which share of all peers")
+            raise ValueError("random neighbours need either k=, their number, or ratio=, the fraction of all peers")
         if self.k is not None:
             check_count("k", self.k, least=1)
         if self.ratio is not None:
@@ -88,7 +88,7 @@ class RandomNeighbours(Topology):
         return not self.redraw
 
     def count(self, nodes: int) -> int:
-        """Return how many others each of `nodes` nodes hears."""
+        """Return the number of others that each of `nodes` nodes hears."""
         return min(self.k if self.k is not None else max(1, round((self.ratio or 0) * nodes)), nodes - 1)
 
     def senders(self, nodes: int, *, seed: int, iteration: int) -> Senders:
@@ -183,7 +183,7 @@ class SmallWorld(Topology):
 
 @dataclass(frozen=True, kw_only=True)
 class Edges(Topology):
-    """Links as you list them: pairs (sender, receiver), one way each."""
+    """An explicit list of directed links: pairs (sender, receiver)."""
 
     edges: tuple[tuple[int, int], ...]
 
@@ -197,7 +197,7 @@ class Edges(Topology):
 
 
 def _others(index: Integers) -> Integers:
-    """Return node numbers from positions among a node's others [N, M]: those from its own on move up by one."""
+    """Return node numbers from positions among a node's others [N, M], which leave out the node itself."""
     return index + (index >= np.arange(len(index))[:, None])
 
 
@@ -213,14 +213,14 @@ def _padded(pairs: Integers, nodes: int) -> Senders:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """Whom each benign peer hears, and how many hear it.
+    """The senders that each benign peer hears, and the number of its receivers.
 
     Parameters
     ----------
     peers, attackers : Senders [N, M]
         Benign peers and attackers, both numbered from 0, that each benign peer hears.
     audience : integer array [N]
-        How many benign peers and attackers each benign peer sends to; also those who are away, which it cannot know.
+        Number of benign peers and attackers that each benign peer sends to, absent ones included.
     """
 
     peers: Senders
@@ -229,17 +229,17 @@ class Neighbourhood:
 
 
 class Neighbourhoods:
-    """The neighbourhood in every iteration; the same for the same seed."""
+    """The neighbourhood in every iteration; deterministic for a seed."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._nodes = scenario.peers + (scenario.attackers if scenario.attackers_in_graph else 0)
         places = draw(scenario.seed, Stream.PLACES, np.zeros(1), 0, self._nodes)[0]
-        # With attackers beside the graph everyone stands at the node of its own number.
+        # With attackers beside the graph, peers are at the nodes of their own numbers.
         self._who = np.argsort(places, kind="stable") if scenario.attackers_in_graph else np.arange(self._nodes)
 
     def at(self, iteration: int) -> Neighbourhood:
-        """Return who hears whom in an iteration."""
+        """Return the neighbourhood in an iteration."""
         return self._fixed if self._scenario.topology.fixed else self._drawn(iteration)
 
     @cached_property
@@ -263,7 +263,7 @@ class Neighbourhoods:
 
 
 def _left_aligned(who: Integers, wanted: Booleans) -> Senders:
-    """Keep the wanted ones of each row, ascending, in as few columns as will do."""
+    """Keep the wanted entries of each row, ascending, in as few columns as possible."""
     width = int(wanted.sum(axis=1).max(initial=0))
     last = np.iinfo(np.int64).max
     kept = np.sort(np.where(wanted, who, last), axis=1)[:, :width]

@@ -9,9 +9,9 @@ from bristle.simulation.world import World
 
 
 def accuracy_per_user(world: World) -> dict[str, float | None] | None:
-    """Return, by user, the share of its own test samples that its peer classifies correctly; None without any.
+    """Return, by user, the accuracy of its peer on the user's own test samples; None for a user without any.
 
-    None in place of all where users are not known, or where a peer holds samples of several or shares one with others.
+    None instead of all if users are not known, or if peers and users do not correspond one to one.
     """
     data = world.data
     if data.user is None or data.test_user is None:

@@ -1,4 +1,4 @@
-"""A world of peers that hear each other, and of attackers that they hear."""
+"""An ordinary world: benign peers and attackers, stepped in batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bristle.wire.sizes import head_bytes
 
 
 def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
-    """Return heads [peers, C, D] as they are shared in an iteration: unchanged, or clipped and with noise."""
+    """Return heads [peers, C, D] as shared in an iteration: unchanged, or clipped and with noise."""
     if scenario.sharing.plain:
         return heads
     peers, classes, features = heads.shape
@@ -42,7 +42,7 @@ def published(scenario: Scenario, heads: Array, iteration: int) -> Array:
 
 
 CHUNK_BYTES = 64 << 20
-"""Memory budget for the heads that a chunk of receivers hears, where each hears few of all."""
+"""Memory budget for the heads that a chunk of receivers hears, if each hears few of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +52,15 @@ class Round:
     Parameters
     ----------
     iteration : int
-        Which one, from 1.
+        Number of the iteration, from 1.
     receivers : integer array [B]
         The benign peers that acted.
     senders : integer array [B, M]
-        Whom each of them hears; attackers are numbered after the benign peers. -1 where there is nobody.
+        The senders that each of them hears; attackers are numbered after the benign peers, -1 is padding.
     mask : boolean array [B, M], optional
-        False where nothing was received (None: nowhere).
+        False where nothing was received (None: all received).
     decision : Decision [B, M]
-        What they made of it.
+        Their decisions.
     """
 
     iteration: int
@@ -71,7 +71,7 @@ class Round:
 
 
 class World:
-    """Peers in the middle of a run. `advance()` is one iteration of everybody; nothing else changes the world."""
+    """A world in the middle of a run. `advance()` is one iteration of all peers; nothing else changes the world."""
 
     def __init__(self, scenario: Scenario, data: FeatureData) -> None:
         scenario.check()
@@ -93,7 +93,7 @@ class World:
         self.state = StepState.start(scenario.precision.narrowed(begun), scenario.rule)
         self.bytes_sent = np.zeros(peers, dtype=np.int64)
         self.public: GridHead | None = None
-        """What the benign peers shared last [peers, C, D], where they share on a grid."""
+        """The heads that benign peers shared last [peers, C, D], if they share on a grid."""
         benign: Array | None = None
         if scenario.rule.uses_claims:
             claims = self.population.claims(classes, scenario.rule)
@@ -121,7 +121,7 @@ class World:
 
     @property
     def scoring(self) -> tuple[Array, Array]:
-        """Heads and test features whose products are scores: with a column more where heads have a bias."""
+        """Heads and test features whose products are scores; with a further column if heads have a bias."""
         if self.bias is None:
             return self.heads, self.data.test
         return augmented(self.heads, self.bias), self.test_with_ones
@@ -133,18 +133,18 @@ class World:
 
     @property
     def held(self) -> Samples:
-        """What the benign peers train on, as rows of the training samples."""
+        """Training samples of the benign peers, as rows of the data."""
         return self.population.held
 
     @property
     def evaluation(self) -> Evaluation:
-        """What the benign peers test received heads on."""
+        """Held-out samples of the benign peers."""
         return self.population.evaluation(None) if self._evaluation is None else self._evaluation
 
     def advance(self, *, weigh: bool = True) -> Round:
-        """Let every peer whose turn it is integrate, train and share once; return what they decided.
+        """Let every acting peer integrate, train and share once; return their decisions.
 
-        Without `weigh` the weights of the decisions can be had only where all receivers were stepped at once.
+        Without `weigh`, decisions have weights only if all receivers were stepped at once.
         """
         iteration = self.iteration + 1
         if self.exchange is not None:
@@ -152,7 +152,6 @@ class World:
         scenario, schedule, mailbox = self.scenario, self._schedule, self.mailbox
         present, acting = schedule.present(iteration), schedule.acting(iteration)
         around = self._neighbourhoods.at(iteration)
-        # Those who are away do not hear what is said meanwhile.
         mailbox.absent(present, iteration)
         arrived = mailbox.arrived(around.peers, present, iteration)
         theirs = around.attackers
@@ -186,7 +185,7 @@ class World:
         )
 
     def _shared(self, acting: Booleans, iteration: int) -> Array:
-        """Return the heads that the benign peers share; those that do not act keep what they shared last."""
+        """Return the heads that benign peers share; those that do not act keep the last one."""
         heads = published(self.scenario, self.heads, iteration)
         if self.scenario.precision.shared != "grid":
             return heads
@@ -219,7 +218,7 @@ class World:
         if size is None:
             one_victim = self.adversary.heads_per_victim
             heads = scene.pool.shape[0] + (one_victim * self.scenario.peers or self.scenario.attackers)
-            # Receivers that hear a good part of all heads share them; others need them gathered.
+            # Receivers that hear many of all heads share the pool; others need copies.
             shared = heads <= SPARSE * (models + 1)
             per_receiver = 4 * self.head_shape[0] * self.head_shape[1] * (models + 1 + one_victim)
             size = len(receivers) if shared else max(1, CHUNK_BYTES // per_receiver)
@@ -264,7 +263,7 @@ class World:
         return from_numpy(drawn, like=self.heads)
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all that changes from one iteration to the next, by name."""
+        """Return all arrays that change between iterations, by name."""
         precision, state = self.scenario.precision, arrays_of(self.state)
         found = {
             **state,

@@ -110,7 +110,7 @@ def test_a_process_that_dies_ends_the_demo(tmp_path: Path, cache: Path) -> None:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 1
-    assert "a process of the demo has ended before its time" in errors
+    assert "a process of the demo ended unexpectedly" in errors
 
 
 @pytest.mark.parametrize(

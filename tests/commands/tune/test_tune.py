@@ -125,7 +125,7 @@ def test_another_search_or_a_damaged_file_is_refused(experiment: Experiment, tmp
     with pytest.raises(ValueError, match="another world, other data, parameters or seeds"):
         tune(search_of(experiment, parameters=["beta"], trials=1, seeds=1), tmp_path)
     (tmp_path / "study.sqlite").write_bytes(b"no database, whatever its name says" * 100)
-    with pytest.raises(ValueError, match="no study, or is damaged"):
+    with pytest.raises(ValueError, match="not a study, or is damaged"):
         tune(search_of(experiment, parameters=["alpha"], trials=1, seeds=1), tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_a_folder_serves_one_search_at_a_time(experiment: Experiment, tmp_path: 
     search = search_of(experiment, parameters=["alpha"], trials=1, seeds=1)
 
     def intrude() -> None:
-        with pytest.raises(ValueError, match=r"is running in .* already"):
+        with pytest.raises(ValueError, match="already running in"):
             tune(search, tmp_path)
         raise StoppedError
 
@@ -188,7 +188,7 @@ def test_the_command_writes_what_simulate_takes(folder: Path) -> None:
     assert found.world.iterations == 5
     assert simulate(folder / "found" / "tuned-world.toml").last()["accuracy_mean"] == best["accuracy_mean"]
     again = command(*words, "--out", "found", "--json", "again.jsonl")
-    assert "3 trials are there already" in again.stderr
+    assert "continuing after 3 finished trials" in again.stderr
     assert again.stdout == done.stdout
     assert (folder / "again.jsonl").read_bytes() == (folder / "rows.jsonl").read_bytes()
 
@@ -199,7 +199,7 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, interrupted: Callable[..., str])
     errors = interrupted(
         [*BRISTLE, "tune", *words], lambda: best.exists() and rows.exists() and rows.stat().st_size > 0
     )
-    assert "interrupted; what was run is in found, and the same command goes on from there" in errors
+    assert "interrupted; finished trials are in found, and the same command continues from there" in errors
     assert read(best).rule.options["kappa"], "the best so far is there"
     kept = len(rows.read_text().splitlines())
     words[words.index("500")] = str(kept + 1)

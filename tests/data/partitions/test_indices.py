@@ -34,9 +34,9 @@ def test_peers_have_the_samples_of_their_lists_and_hold_out_at_most_half_of_a_cl
         ([[0, -1]], r"lists\[0\] has the index -1"),
         ([[0, 1], [2, 1]], r"lists\[1\] has the index 1, which is in lists\[0\]: give every sample to one peer"),
         ([[0, 3, 0]], r"lists\[0\] has an index twice"),
-        ([[0], []], r"lists\[1\] is no list of indices"),
-        ([[0], ["a"]], r"lists\[1\] is no list of indices"),
-        ([3, 4], r"lists\[0\] is no list of indices"),
+        ([[0], []], r"lists\[1\] is not a list of indices"),
+        ([[0], ["a"]], r"lists\[1\] is not a list of indices"),
+        ([3, 4], r"lists\[0\] is not a list of indices"),
     ],
 )
 def test_impossible_lists_are_said_in_one_line(lists: Any, message: str) -> None:

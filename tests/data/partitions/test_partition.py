@@ -20,7 +20,7 @@ def test_table_says_who_holds_what(partition: Partition) -> None:
         "   2  2+3    .  2+3    4+6",
         "   3  2+3  2+3    .    4+6",
         " all  6+9  6+9  4+6  16+24",
-        "4 peers, training+held-out samples; no sample serves two peers",
+        "4 peers, training+held-out samples; no sample belongs to two peers",
     ]
 
 
@@ -31,7 +31,7 @@ def test_table_is_cut_but_its_sums_are_not(partition: Partition) -> None:
         "   1    .  ...    4+6",
         " ...",
         " all  6+9  ...  16+24",
-        "4 peers, training+held-out samples; no sample serves two peers",
+        "4 peers, training+held-out samples; no sample belongs to two peers",
     ]
 
 

@@ -96,7 +96,7 @@ def test_reuse_serves_any_number_of_peers(name: str, peers: int, seed: int) -> N
     partition = partitions.create(name, reuse=True, **options)(world(seed, size=400), peers=peers, seed=seed)
     check(partition)
     assert partition.reused
-    assert partition.table().endswith("some samples serve several peers")
+    assert partition.table().endswith("some samples belong to several peers")
 
 
 @pytest.mark.parametrize("name", ["iid", "consecutive", "dirichlet", "shards"])
@@ -114,7 +114,7 @@ def test_a_hundred_thousand_peers(name: str) -> None:
 
 
 def test_too_many_peers_for_the_samples() -> None:
-    with pytest.raises(ValueError, match=r"toy: .* of 2,000 peers .* would get no training sample: .* reuse=True"):
+    with pytest.raises(ValueError, match=r"toy: .* of 2,000 peers .* would get no training samples: .* reuse=True"):
         partitions.create("iid")(world(0), peers=2_000)
 
 

@@ -172,7 +172,7 @@ def test_what_it_cannot_do_is_said_and_left_to_other_worlds(data: FeatureData, o
     assert words in str(suits(chosen, moved))
     with pytest.raises(ValueError, match="cannot be a large world"):
         LargeWorld(chosen, moved)
-    with pytest.raises(ValueError, match="evaluate_peers is for large worlds, and this is none"):
+    with pytest.raises(ValueError, match="evaluate_peers is for large worlds, and this is an ordinary one"):
         run(chosen, moved, evaluate_peers=3)
     assert run(chosen, moved).last()["iteration"] == 2
 

@@ -1,4 +1,4 @@
-"""The live page of a run: the newest snapshot, served by a thread behind a token."""
+"""The live page of a run: the newest snapshot, served by a thread at a secret URL."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def dashboard(at: Address | None) -> Iterator[Feed | None]:
 
 
 def stay(feed: Feed | None) -> None:
-    """After a run in a terminal, keep its page up until Ctrl-C: a short run may end before the page is opened."""
+    """After a run in a terminal, serve its page until Ctrl-C: a short run may end before the page is opened."""
     if feed is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    print("The run has ended. Its page stays up; Ctrl-C closes it.", file=sys.stderr)
+    print("The run has ended. Its page is served until Ctrl-C.", file=sys.stderr)
     try:
         while True:
             time.sleep(3600)
@@ -131,17 +131,16 @@ def stay(feed: Feed | None) -> None:
 
 
 class Server:
-    """An HTTP server in a thread: the page at ``/TOKEN/``, and the newest snapshot beside it.
+    """An HTTP server in a thread: the page at ``/TOKEN/``, and the newest snapshot at ``/TOKEN/state``.
 
-    Whoever does not name the token is refused without a word. The token is new for every run and lets nobody do
-    anything but look.
+    Requests without the token are refused with an empty 403. The token is new for every run and gives read access only.
 
     Parameters
     ----------
     feed : Feed
-        What to show.
+        The snapshots.
     at : (str, int)
-        Where to listen; port 0 for any that is free. What goes beyond this machine is not encrypted.
+        Where to listen; port 0 for any free one. Not encrypted.
     """
 
     def __init__(self, feed: Feed, at: Address) -> None:

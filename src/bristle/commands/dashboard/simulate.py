@@ -1,4 +1,4 @@
-"""Snapshots of a simulated world: recorded while it runs, assembled when somebody looks."""
+"""Snapshots of a simulated world: recorded while it runs, assembled when somebody is watching."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Integers = npt.NDArray[np.int64]
 
 REFUSALS = (Reason.WRONG_SHAPE, Reason.WRONG_DTYPE, Reason.NOT_FINITE, Reason.TOO_LARGE)
 MOST_POOLED = 20_000
-"""Samples that an oracle is trained on at most: more would take too long."""
+"""Largest number of samples that an oracle is trained on: more would take too long."""
 
 
 class SimulationBoard:
@@ -33,7 +33,7 @@ class SimulationBoard:
     scenario, data
         The world.
     feed : Feed, optional
-        Whom to show it; None: nobody looks, and `snapshot` is asked for in the end.
+        Where to publish snapshots; None if only the last one is needed.
     """
 
     def __init__(self, scenario: Scenario, data: FeatureData, feed: Feed | None = None) -> None:
@@ -53,11 +53,11 @@ class SimulationBoard:
         self.show(RunState.STARTING)
 
     def wants_weights(self) -> bool:
-        """Return whether the next iteration's weights will be looked at."""
+        """Return whether the next iteration's weights are needed."""
         return self.feed is not None and self.feed.wanted
 
     def decided(self, latest: Round) -> None:
-        """Record an iteration: counts always, the rest only if somebody looks."""
+        """Record an iteration: counts always, the rest only if somebody is watching."""
         self._iteration = latest.iteration
         if not self._chosen:
             self._shown = _chosen(latest, self.scenario, len(self._shown))
@@ -81,19 +81,19 @@ class SimulationBoard:
         self.history.append((row["iteration"], row["accuracy_mean"], low, best))
 
     def iterated(self, iteration: int) -> None:
-        """Show an iteration that is done to those who look."""
+        """Publish a finished iteration if somebody is watching."""
         if self._latest is not None:
             self._judge(self._latest)
             self._latest = None
             self.show(RunState.RUNNING)
 
     def show(self, state: RunState) -> None:
-        """Show the world as it is."""
+        """Publish a snapshot."""
         if self.feed is not None:
             self.feed.publish(lambda: self.snapshot(state, whole=state is RunState.ENDED and self._looked_at))
 
     def snapshot(self, state: RunState, *, whole: bool = True) -> Snapshot:
-        """Return the world as it is; unless `whole`, without the oracle while that is still being trained."""
+        """Return a snapshot; unless `whole`, without the oracle while that is still being trained."""
         scenario, place = self.scenario, {int(member): at for at, member in enumerate(self._shown)}
         attackers = ", no attackers"
         if scenario.attackers:
@@ -119,7 +119,7 @@ class SimulationBoard:
         return self.feed is not None and self.feed.watched
 
     def _oracle_accuracy(self, whole: bool) -> float | None:
-        """Return what the oracle reaches; it is trained beside the run, once somebody looks."""
+        """Return the accuracy of the oracle, which is trained beside the run once somebody is watching."""
         if self._oracle is None and (whole or self._looked_at):
             beside = ThreadPoolExecutor(1, thread_name_prefix="bristle-oracle")
             self._oracle = beside.submit(oracle_of, self._population, self.data)
@@ -180,7 +180,7 @@ def oracle_of(population: Population, data: FeatureData) -> float | None:
 
 
 def _chosen(latest: Round, scenario: Scenario, room: int) -> Integers:
-    """Choose whom to show where there are too many: receivers together with those whom they hear, as far as they go."""
+    """Return the members to show if there are too many: receivers together with those that they hear."""
     everybody = scenario.peers + scenario.attackers
     if everybody <= room:
         return np.arange(everybody)

@@ -114,11 +114,11 @@ class Demo:
         if self.members > MOST_MEMBERS:
             raise ValueError(
                 f"{self.members} peers and attackers in one full mesh are more than {MOST_MEMBERS}; "
-                "`bristle simulate` has room for many more"
+                "use `bristle simulate` for larger worlds"
             )
         if not 1 <= self.processes <= self.members:
             raise ValueError(f"processes must lie between 1 and {self.members}, not {self.processes}")
-        live_rule(rules.create(self.rule))  # Raises if there is no such rule, too.
+        live_rule(rules.create(self.rule))
         _check_attack(self.attack)
         few = _few(mnist())  # Without features: enough to see whether a world can be made of them.
         World(self.scenario(self.rule), FeatureData.labels_only(few.y_train, few.classes))
@@ -145,7 +145,7 @@ def _why_simulated(name: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def backbone() -> Backbone:
-    """Return the bundled backbone; one thread, since everybody has a core to leave to others."""
+    """Return the bundled backbone, with one thread: other processes need the cores."""
     return bundled(threads=1)
 
 
@@ -156,20 +156,20 @@ def digits(progress: Callable[[int, int], None] | None = None) -> FeatureData:
 
 
 def references(demo: Demo, *, row: Callable[[Row], None]) -> dict[str, float]:
-    """Run what the network is compared with in the simulator, on the same samples; return accuracies at the end.
+    """Run the baselines in the simulator, on the same samples; return their accuracies at the end.
 
-    FedAvg meets the same attackers. Local-only peers never integrate. The oracle is one head that is trained on the
-    samples of all benign peers together: as good as it can get.
+    FedAvg meets the same attackers. Local-only peers never integrate. The oracle is one head trained on the samples of
+    all benign peers together.
     """
     data, ends = digits(), dict[str, float]()
 
-    def told(found: Row) -> None:
+    def simulated(found: Row) -> None:
         row({**found, "engine": "simulation"})
 
     for rule in ("fedavg", "local"):
         if rule != demo.rule:
             scenario = replace(demo.scenario(rule), iterations=min(demo.iterations, COMPARED))
-            results = simulate(scenario, data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=told))
+            results = simulate(scenario, data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=simulated))
             ends[rule] = results.last()["accuracy_mean"]
     ends["oracle"] = oracle_accuracy(World(demo.scenario("local"), data).held, data)
     return ends

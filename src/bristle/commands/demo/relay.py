@@ -50,7 +50,7 @@ class ImpairedLine:
     Parameters
     ----------
     impairment : Impairment
-        How bad the line is; may be replaced at any time.
+        What the line does; may be replaced at any time.
     seed : int
         Seed of the random draws.
     """
@@ -90,7 +90,7 @@ class ImpairedLine:
 
 
 class Relay(ImpairedLine):
-    """Stands between all pairs of peers, as routers do: each peer sees every other one at an address of the relay's.
+    """Relays between all pairs of peers: each peer sees every other one at an address of the relay's.
 
     Peer i is given the addresses `known(i)` and no others. The relay learns where a peer is from its first datagram.
 
@@ -138,7 +138,7 @@ class Relay(ImpairedLine):
                 datagram, source = face.recvfrom(_LARGEST)
             except OSError:  # Nothing more, or an error report about something that was sent.
                 return
-            if self._where.setdefault(near, source) == source:  # Else somebody for whom this address is not meant.
+            if self._where.setdefault(near, source) == source:  # Other senders are ignored.
                 to = None if (near, far) in self._cut else self._where.get(far)
                 self.forward(datagram, self._faces[far, near], to)
 

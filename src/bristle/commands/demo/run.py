@@ -30,7 +30,7 @@ class DemoProcesses:
     demo : Demo
         What to run.
     folder : Path
-        Where peers keep what they must not lose.
+        Folder for the peers' stores.
     """
 
     def __init__(self, demo: Demo, folder: Path) -> None:
@@ -117,7 +117,7 @@ class DemoProcesses:
             try:
                 events = pipe.recv()
             except (EOFError, ConnectionResetError):
-                raise RuntimeError("a process of the demo has ended before its time") from None
+                raise RuntimeError("a process of the demo ended unexpectedly") from None
             for event in events:
                 if isinstance(event, Failed):
                     raise ValueError(event.why)
@@ -126,7 +126,7 @@ class DemoProcesses:
 
 @contextmanager
 def running(demo: Demo) -> Iterator[DemoProcesses]:
-    """Start the processes of a demo; stop them and clear up whatever happens."""
+    """Start the processes of a demo; stop them and clean up in the end."""
     with tempfile.TemporaryDirectory(prefix="bristle-demo-", ignore_cleanup_errors=True) as folder:
         network = DemoProcesses(demo, Path(folder))
         try:
@@ -136,7 +136,7 @@ def running(demo: Demo) -> Iterator[DemoProcesses]:
 
 
 def shares(demo: Demo) -> list[tuple[int, ...]]:
-    """Spread the members over processes, equally many each, with all attackers, who work together, in the last."""
+    """Spread the members evenly over processes; all attackers, who work together, are in the last."""
     benign, count = list(range(demo.peers)), demo.processes
     malicious = tuple(range(demo.peers, demo.members))
     if count == 1:

@@ -74,16 +74,16 @@ class _Measured:
 
 
 class Tally:
-    """Puts together what the peers tell.
+    """Aggregates the events of the peers.
 
     Parameters
     ----------
     demo : Demo
-        What is running.
+        The demo.
     members : mapping
-        Which member has which key id.
+        The number of each member, by key id.
     samples_per_class : int
-        What every benign peer has for training.
+        Training samples per class of every benign peer.
     """
 
     def __init__(self, demo: Demo, members: Mapping[str, int], *, samples_per_class: int) -> None:
@@ -98,7 +98,7 @@ class Tally:
         self._last_row, self._last_at = 0, self.began
 
     def take(self, event: PeerIteration | Finished) -> Row | None:
-        """Take what a peer tells; return a row once all have come as far as it says."""
+        """Record an event; return a row once all peers have reached its iteration."""
         if isinstance(event, Finished):
             peer = self.peers[event.peer]
             peer.bytes_out = event.bytes_out
@@ -128,16 +128,16 @@ class Tally:
         return self._row(mark) if len(measured.accuracy) == self.demo.peers else None
 
     def name(self, key_id: str) -> str:
-        """Return what a member is called."""
+        """Return the name of a member."""
         number = self._members[key_id]
         return f"peer {number}" if number < self.demo.peers else f"attacker {number - self.demo.peers + 1}"
 
     def number(self, heard: Heard) -> int:
-        """Return which member a head came from."""
+        """Return the number of the member that sent a head."""
         return self._members[heard.sender]
 
     def numbers(self, key_ids: Iterable[str]) -> list[int]:
-        """Return which members these are."""
+        """Return the numbers of members, by key id."""
         return sorted(self._members[key_id] for key_id in key_ids if key_id in self._members)
 
     @property

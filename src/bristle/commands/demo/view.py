@@ -173,7 +173,7 @@ def _end(
     out: Path,
     json: Path | None,
 ) -> None:
-    """Print the results and where the report is."""
+    """Print the results and the paths of the report."""
     screen = terminal()
     if not rows:
         screen.print("No peer finished enough iterations for a row: there is nothing to report.")
@@ -238,7 +238,7 @@ def _decisions(tally: Tally) -> Table:
 def _report(
     demo: Demo, snapshot: Snapshot, rows: list[Row], compared: list[Row], ends: dict[str, float], out: Path
 ) -> str:
-    """Write rows and, where matplotlib is there, the report; say where."""
+    """Write rows and, if matplotlib is installed, the report; return a line that says where."""
     from bristle.report import report_of, write  # noqa: PLC0415
 
     reached = [row["iteration"] for row in rows]

@@ -103,24 +103,24 @@ class Command(StrEnum):
 
 
 class Attackers:
-    """Attackers that work together: they train, put together what they hear, and each sends its part of the attack.
+    """Attackers that work together: they train, share the heads that they receive, and send the attack.
 
-    What they know of honest peers is what those sent to them.
+    They know of benign peers only what those sent to them.
 
     Parameters
     ----------
     numbers : sequence of int
-        Which members of the demo they are.
+        Their numbers among the members of the demo.
     group : Group
-        What they pretend to belong to, and do.
+        Their group.
     attack : Attack
-        What they send.
+        The attack.
     samples : Samples
-        What each trains on [K, S], labels as the attack wants them.
+        What each trains on [K, S], with labels as the attack wants them.
     total, interval, seed
-        How long the demo will be, seconds between what they send at least, and of every random draw.
+        Number of iterations, minimum seconds between shared heads, and seed of all random draws.
     limits
-        As benign peers have them.
+        Those of benign peers.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ TELL_WITHIN = 0.1
 """Seconds that an event waits for others: whoever reads each at once takes a core from the peers."""
 
 MEETING = 20.0
-"""Seconds that all have to find each other; then they learn with whom they have found."""
+"""Seconds for all to find each other; then learning starts with the neighbours found."""
 
 
 def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:
@@ -242,7 +242,7 @@ async def _relay(demo: Demo, pipe: Connection) -> None:
 
 
 def _on_command(pipe: Connection, take: Callable[[object], None], gone: Callable[[], None]) -> None:
-    """Call `take` with every command; `gone` when nobody is left to give any."""
+    """Call `take` with every command, and `gone` when the parent has closed the pipe."""
 
     def read() -> None:
         try:
@@ -303,7 +303,7 @@ class _Worker:
             await self._open(population, exits)
             await self._meet()
             await self._told[Command.GO].wait()
-            # Whoever fails takes all with it: without its attackers the demo would show too good a picture.
+            # If one fails, all stop: without its attackers the demo would look too good.
             async with asyncio.TaskGroup() as group:
                 for number in self.benign:
                     group.create_task(self._learn(number))
@@ -313,7 +313,7 @@ class _Worker:
 
     async def _open(self, population: Population, exits: AsyncExitStack) -> None:
         if self.benign and self.benign[0] == 0 and self.demo.impairment is None:
-            # The only address that everybody else is told of.
+            # The only address that the others get.
             first = await exits.enter_async_context(self._peer(0, population, ()))
             self.peers[0] = first
             self._send(Listening(dict.fromkeys(range(1, self.demo.members), (first.address,))))
@@ -328,7 +328,7 @@ class _Worker:
             await self.attackers.start([self.known[number] for number in self.malicious])
 
     async def _meet(self) -> None:
-        """Wait until everybody knows everybody, or for long enough."""
+        """Wait until all have connected, at most `MEETING` seconds."""
         deadline = time.monotonic() + MEETING
         while True:
             found = {number: len(peer.status().neighbours) for number, peer in self.peers.items()}

@@ -32,7 +32,7 @@ BEFORE_PRUNING = 5  # trials that are run to the end, so that the others can be 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is searched for, and where: a study of `trials` trials, each run with `seeds` seeds from the world's on."""
+    """Parameters, ranges and world of a search: `trials` trials, each with `seeds` seeds from the world's on."""
 
     experiment: Experiment
     parameters: tuple[str, ...]
@@ -55,7 +55,7 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What is known of a finished trial: its configuration, and the accuracy with each seed, pruned ones fewer."""
+    """A finished trial: its configuration, and the accuracy with each seed that was run."""
 
     number: int
     config: SimulationConfig
@@ -81,8 +81,7 @@ class TuningProgress:
 class Tuned:
     """Results of a search.
 
-    `checked` holds the accuracy of `given` and of `best` with seeds that the search has not seen: the best of many
-    trials owes some of its figure to luck, and there it cannot.
+    `checked` holds the accuracy of `given` and of `best` with new seeds: that of the best of many trials is biased.
     """
 
     given: Trial
@@ -94,7 +93,7 @@ class Tuned:
 def search_of(
     experiment: Experiment, *, parameters: Iterable[str] = (), trials: int = 50, seeds: int = 3, seed: int = 0
 ) -> Search:
-    """Return what is to be searched for, or say what is wrong with it before anything is run."""
+    """Return the search, or raise if it is impossible, before anything is run."""
     for name, value in (("--trials", trials), ("--seeds", seeds)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")
@@ -103,16 +102,15 @@ def search_of(
     names = chosen_parameters(parameters, experiment.config)
     found = ranges(names, experiment.config, classes=len(experiment.data.classes))
     if all(one.low == one.high for one in found):
-        raise ValueError(f"there is nothing to choose: in this world {', '.join(names)} can have one value only")
+        raise ValueError(f"nothing to search: in this world {', '.join(names)} can have one value only")
     return Search(experiment=experiment, parameters=names, ranges=found, trials=trials, seeds=seeds, seed=seed)
 
 
 def tune(search: Search, out: Path, *, progress: TuningProgress | None = None) -> Tuned:
     """Search until `search.trials` trials are done, and return them and the best.
 
-    The first trial is the configuration as it is. Everything that was run is kept in `out`: after an interruption the
-    same call goes on, to the same result as without one. A trial that is behind the median of those before, seed by
-    seed, is given up (pruned).
+    The first trial is the configuration unchanged. The study is kept in `out`: after an interruption the same call
+    continues, to the same result. A trial below the median of earlier ones, seed by seed, is pruned.
 
     Parameters
     ----------
@@ -121,7 +119,7 @@ def tune(search: Search, out: Path, *, progress: TuningProgress | None = None) -
     out : Path
         The folder of the study.
     progress : TuningProgress
-        Whom to tell how far it is.
+        Callbacks for progress.
     """
     optuna, told = import_optuna(), progress or TuningProgress()
     with _alone_in(out), _study(optuna, search, out / STUDY) as study:
@@ -143,7 +141,7 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 
 
 def import_optuna() -> ModuleType:
-    """Import Optuna, which an extra brings."""
+    """Import Optuna, from the extra `tune`."""
     try:
         import optuna  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -153,7 +151,7 @@ def import_optuna() -> ModuleType:
 
 
 def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, told: TuningProgress) -> Trial:
-    """Run a trial to its end. One that was interrupted draws the same values again, and goes on with the next seed."""
+    """Run a trial. An interrupted one draws the same values again, and continues with the next seed."""
     if number == 0:
         study.enqueue_trial({one.name: one.now for one in search.ranges})
     # A sampler of its own for each trial: what it draws depends on the finished trials, not on when it was started.
@@ -175,7 +173,7 @@ def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, tol
 def _means(
     study: Study, search: Search, config: SimulationConfig, *, key: str, told: TuningProgress, new_seeds: bool = False
 ) -> Iterator[float]:
-    """Yield the mean accuracy over the first seed, the first two and so on; what was run is kept under `key`."""
+    """Yield the mean accuracy over the first seed, the first two and so on; accuracies are kept under `key`."""
     accuracies: list[float] = list(study.user_attrs.get(key, ()))
     first = search.config.world.seed + (search.seeds if new_seeds else 0)
     for step in range(search.seeds):
@@ -216,7 +214,7 @@ def _of_trial(number: int) -> str:
 
 
 def _read(study: Study, search: Search, number: int, trial: FrozenTrial) -> Trial:
-    """Return what is kept of a finished trial; `number` counts these only."""
+    """Return a finished trial from the study; `number` counts these only."""
     return Trial(
         number=number,
         config=_config(search, number, trial.params),
@@ -227,7 +225,7 @@ def _read(study: Study, search: Search, number: int, trial: FrozenTrial) -> Tria
 
 @contextmanager
 def _study(optuna: ModuleType, search: Search, path: Path) -> Iterator[Study]:
-    """Yield the study that is kept in a file, or begin one there; that of another search is refused."""
+    """Open or create the study in a file; refuse that of another search."""
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
     try:
@@ -235,14 +233,14 @@ def _study(optuna: ModuleType, search: Search, path: Path) -> Iterator[Study]:
         names = [summary.study_name for summary in optuna.study.get_all_study_summaries(storage)]
     except (SQLAlchemyError, RuntimeError) as error:
         raise ValueError(
-            f"{path} is no study, or is damaged: name another --out, or delete it to begin anew"
+            f"{path} is not a study, or is damaged: choose another --out, or delete it to start over"
         ) from error
     try:
         identity = search.identity()
         if names and names != [identity]:
             raise ValueError(
-                f"{path} is a search with another world, other data, parameters or seeds: name another --out, "
-                "or delete it to begin anew"
+                f"{path} is a search with another world, other data, parameters or seeds: choose another --out, "
+                "or delete it to start over"
             )
         study: Study = optuna.create_study(
             storage=storage,
@@ -262,13 +260,15 @@ def _study(optuna: ModuleType, search: Search, path: Path) -> Iterator[Study]:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep the folder for this process while it runs; a killed one gives it up."""
+    """Lock the folder while this process runs; a killed process releases it."""
     folder.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(folder / LOCK, timeout=0.2, isolation_level=None)) as lock:
         try:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
-            raise ValueError(f"a search is running in {folder} already: wait for it, or name another --out") from error
+            raise ValueError(
+                f"a search is already running in {folder}: wait for it, or choose another --out"
+            ) from error
         yield
 
 

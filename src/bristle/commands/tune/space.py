@@ -1,4 +1,4 @@
-"""What `bristle tune` may change: each parameter's range in a world, and the configuration that values stand for."""
+"""Search space of `bristle tune`: each parameter's range in a world, and configurations with given values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bristle.simulation.config import SimulationConfig, read
 OF_THE_RULE = ("alpha", "beta", "phi", "kappa", "eta", "familiar", "foreign")
 LEARNING_RATE = "learning_rate"
 KNOWN = (*OF_THE_RULE, LEARNING_RATE)
-MOST_SHARE = 0.6  # of ω₁ for ω₂; from there on hardly anything is taken in
-DIGITS = 3  # of what is tried: more would say more than was measured
+MOST_SHARE = 0.6  # of ω₁ for ω₂; above, hardly any model gets weight
+DIGITS = 3  # significant digits of trial values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """One number to choose: where it lies, how it is drawn, and what it is now."""
+    """One number to search: its bounds, its scale and its present value."""
 
     name: str
     low: float
@@ -31,13 +31,13 @@ class Range:
     log: bool = False
 
     def widened(self) -> Range:
-        """Return a range that holds the present value as well, so that the search can begin with it."""
+        """Return a range that includes the present value, so that the search can start there."""
         low, high = min(self.low, self.now), max(self.high, self.now)
         return Range(name=self.name, low=low, high=high, now=self.now, whole=self.whole, log=self.log)
 
 
 def chosen_parameters(wanted: Iterable[str], config: SimulationConfig) -> tuple[str, ...]:
-    """Return which parameters to search for; none named: the rule's, and the learning rate where the file has it."""
+    """Return the parameters to search; by default the rule's, and the learning rate if the file has it."""
     rule = _rule_of(config)
     having = [name for name in OF_THE_RULE if name in {field.name for field in fields(rule)}]
     names = [name.strip() for name in wanted]
@@ -46,7 +46,7 @@ def chosen_parameters(wanted: Iterable[str], config: SimulationConfig) -> tuple[
         if not having:
             raise ValueError(
                 f"rule {config.rule.name!r} has none of {', '.join(OF_THE_RULE)}; tune bristle, "
-                f"or name what else to search for, e.g. --parameters {LEARNING_RATE}"
+                f"or name other parameters, e.g. --parameters {LEARNING_RATE}"
             )
     for name in names:
         if name == "omega":
@@ -59,18 +59,18 @@ def chosen_parameters(wanted: Iterable[str], config: SimulationConfig) -> tuple[
 
 
 def ranges(parameters: Iterable[str], config: SimulationConfig, *, classes: int) -> tuple[Range, ...]:
-    """Return the numbers behind some parameters, with ranges that make sense in this world.
+    """Return the numbers to search for some parameters, with ranges that make sense in this world.
 
-    β reaches up to all that a peer can receive, κ up to the held-out samples of a class, φ up to one less than the
-    classes that a peer can test. Of a pair, ω₁ is drawn and ω₂ as a share of it: above half of it, models that are as
-    good as the own one count nothing.
+    β goes up to all heads that a peer can receive, κ up to the held-out samples of a class, φ up to one less than the
+    classes that a peer can test. Of a pair, ω₁ is drawn, and ω₂ as a fraction of it: above half of it, models that are
+    as good as the own one get no weight.
     """
     found = [one for name in parameters for one in _ranges_of(name, config, classes)]
     return tuple(one.widened() for one in found)
 
 
 def with_values(config: SimulationConfig, values: Mapping[str, float]) -> SimulationConfig:
-    """Return the configuration with these values, by the names of ranges, in the place of its own."""
+    """Return the configuration with these values, by the names of ranges."""
     content = config.model_dump(exclude_unset=True)
     for name, value in values.items():
         parameter, _, part = name.partition(".")
@@ -85,7 +85,7 @@ def with_values(config: SimulationConfig, values: Mapping[str, float]) -> Simula
 
 
 def spelled_out(config: SimulationConfig, parameters: Iterable[str]) -> SimulationConfig:
-    """Return the configuration with the values of some parameters written down, where they are defaults too."""
+    """Return the configuration with explicit values for some parameters, defaults included."""
     content = config.model_dump(exclude_unset=True)
     for name, value in values_of(config, parameters).items():
         content.setdefault("training" if name == LEARNING_RATE else "rule", {})[name] = value
@@ -121,7 +121,7 @@ def _ranges_of(name: str, config: SimulationConfig, classes: int) -> list[Range]
 def _pair(name: str, value: tuple[float, float]) -> list[Range]:
     first, second = value
     if not first:
-        raise ValueError(f"{name} = {list(value)} gives every model weight 0: begin the search with e.g. [10, 4]")
+        raise ValueError(f"{name} = {list(value)} gives every model weight 0: start the search with e.g. [10, 4]")
     return [
         Range(name=f"{name}.w1", low=1.0, high=100.0, now=first, log=True),
         Range(name=f"{name}.share", low=0.0, high=MOST_SHARE, now=second / first),
@@ -129,7 +129,7 @@ def _pair(name: str, value: tuple[float, float]) -> list[Range]:
 
 
 def _rule_of(config: SimulationConfig) -> Rule:
-    """Return the rule whose parameters are meant: behind steps, the one that they stand before."""
+    """Return the rule that has the parameters; of a chain, the rule after the steps."""
     rule = make_rule(config.rule)
     return rule.rule if isinstance(rule, Chain) else rule
 

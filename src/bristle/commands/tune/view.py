@@ -1,4 +1,4 @@
-"""`bristle tune`: progress, the best so far, and what was found."""
+"""`bristle tune`: progress, best trial so far, result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bristle.simulation.config import toml_of
 
 
 def show(search: Search, *, out: Path, name: str, json: Path | None = None) -> None:
-    """Search with progress on stderr, keep the best so far as TOML and the trials as rows, then say what was found."""
+    """Search with progress on stderr, keep the best so far as TOML and the trials as rows, then print the result."""
     result = out / f"tuned-{name}.toml"
 
     def keep(trials: list[Trial]) -> None:
@@ -41,7 +41,7 @@ def _write(
 ) -> None:
     about = (
         f"Found by bristle tune: the best of {trials} trials.\n"
-        f"Accuracy in the mean of {search.seeds} seeds: {best.accuracy:.2%}, as given {given.accuracy:.2%}.\n"
+        f"Mean accuracy over {search.seeds} seeds: {best.accuracy:.2%}, as given {given.accuracy:.2%}.\n"
     )
     if checked is not None:
         about += f"With as many new seeds: {checked[1]:.2%}, as given {checked[0]:.2%}.\n"
@@ -50,19 +50,19 @@ def _write(
 
 def _said(search: Search, tuned: Tuned) -> Iterator[str]:
     pruned = sum(trial.pruned for trial in tuned.trials)
-    yield f"{len(tuned.trials)} trials, {pruned} of them given up early; accuracy in the mean of {search.seeds} seeds:"
+    yield f"{len(tuned.trials)} trials, {pruned} of them pruned; mean accuracy over {search.seeds} seeds:"
     rows = [("as given", tuned.given, tuned.checked[0]), ("best", tuned.best, tuned.checked[1])]
     for label, trial, checked in rows[: 1 if tuned.best == tuned.given else 2]:
         values = ", ".join(f"{name} = {value}" for name, value in values_of(trial.config, search.parameters).items())
         yield f"  {label:<9} {trial.accuracy:.2%}, with new seeds {checked:.2%}: {values}"
     if tuned.best == tuned.given:
-        yield "Nothing that was tried is better than what you have."
+        yield "No trial was better than the file."
     elif tuned.checked[1] <= tuned.checked[0]:
-        yield "With new seeds that is no gain: keep what you have, or search with more seeds."
+        yield "With new seeds it is no better: keep the file, or search with more seeds."
 
 
 class _View:
-    """Shows how far the search is, and hands all finished trials to `keep` at each one's end."""
+    """Shows the progress of the search, and passes all finished trials to `keep` after each."""
 
     def __init__(self, search: Search, update: Callable[..., None], keep: Callable[[list[Trial]], None]) -> None:
         self._trials: list[Trial] = []
@@ -75,7 +75,7 @@ class _View:
         self._before = self._iterations_of(trials)
         self._began = time.monotonic()
         if trials:
-            print(f"{len(trials)} trials are there already; going on", file=sys.stderr)
+            print(f"continuing after {len(trials)} finished trials", file=sys.stderr)
         self._update(completed=len(trials))
         self._keep(self._trials)
 
@@ -100,7 +100,7 @@ class _View:
         self._update(line, last=finished, completed=len(self._trials), description=best, rate=speed)
 
     def _expected(self) -> float:
-        """Return how many iterations are to come, if trials go on being given up as often as so far."""
+        """Return the expected number of iterations left, if trials are pruned as often as so far."""
         search = self._search
         whole = search.seeds * search.config.world.iterations
         done = self._iterations_of(self._trials)

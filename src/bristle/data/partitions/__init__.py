@@ -1,4 +1,4 @@
-"""Partitions: seeded ways to distribute training samples to peers, each able to print who holds what.
+"""Partitions: seeded ways to distribute training samples to peers.
 
 >>> from bristle.data import mnist, partitions
 >>> partition = partitions.create("consecutive", classes_per_peer=4, samples=2)(mnist(), peers=10, seed=0)

@@ -16,9 +16,9 @@ class Ragged:
     Parameters
     ----------
     flat
-        All rows one after another.
+        All rows, concatenated.
     offsets
-        Where each row begins, and the end: `[rows + 1]`.
+        Start of each row, and the end: `[rows + 1]`.
     """
 
     flat: Indices
@@ -43,7 +43,7 @@ class Ragged:
         return np.diff(self.offsets)
 
     def rows(self, chosen: Indices) -> "Ragged":
-        """Choose some of the rows."""
+        """Return some of the rows."""
         lengths = self.lengths[chosen]
         return Ragged.from_lengths(self.flat[spread(self.offsets[chosen], lengths)], lengths)
 
@@ -56,7 +56,7 @@ class Ragged:
 
 
 def spread(starts: Indices, lengths: Indices) -> Indices:
-    """Write out the ranges `starts[i], .., starts[i] + lengths[i] - 1`, one after another."""
+    """Return the concatenated ranges `starts[i], .., starts[i] + lengths[i] - 1`."""
     before = np.cumsum(lengths) - lengths
     positions: Indices = np.arange(int(lengths.sum()), dtype=np.int64) + np.repeat(starts - before, lengths)
     return positions
@@ -73,7 +73,7 @@ class Pools:
     count
         Number of pools.
     title
-        What to call a pool in an error, e.g. `mnist: class '3'`.
+        Returns the name of a pool for errors, e.g. `mnist: class '3'`.
     """
 
     of_sample: Indices
@@ -87,14 +87,14 @@ class Pools:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """What is dealt to whom, ordered by peer and then by pool; arrays of one length.
+    """Numbers of samples per peer and pool, ordered by peer and then by pool; arrays of one length.
 
     Parameters
     ----------
     peer, pool
-        Who gets samples, and from which pool. A pair occurs once.
+        Each pair of a peer and a pool, once.
     train, held_out
-        How many to train on, and how many to hold out.
+        Number of training and of held-out samples.
     """
 
     peer: Indices
@@ -108,10 +108,10 @@ def allocate(
 ) -> tuple[Ragged, Ragged, bool]:
     """Deal samples to cells.
 
-    While a pool has enough samples, its cells get consecutive pieces of the shuffled pool: no sample twice,
-    and what a peer gets does not depend on the peers after it. Otherwise, with `reuse`, the pool is cut
-    once into a training and a held-out part, and each part is dealt again and again, newly shuffled every
-    time. In either case what one peer holds out no peer trains on.
+    While a pool has enough samples, its cells get consecutive pieces of the shuffled pool: no sample twice, and a
+    peer's samples do not depend on the peers after it. Otherwise, with `reuse`, the pool is split once into a training
+    and a held-out part, and each part is dealt repeatedly, shuffled every time. In either case held-out samples of one
+    peer are trained on by none.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def _check_supply(train: Indices, held_out: Indices, size: int, *, title: str, r
 
 
 def _training_part(train: Indices, held_out: Indices, size: int) -> int:
-    """Return how much of a reused pool serves training: in proportion, but enough for any cell."""
+    """Return the number of training samples of a reused pool: proportional to demand, but enough for any cell."""
     share = round(size * train.sum() / (train.sum() + held_out.sum()))
     return int(np.clip(share, train.max(), size - held_out.max()))
 

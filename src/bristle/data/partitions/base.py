@@ -1,4 +1,4 @@
-"""What every partition has in common: who holds which samples."""
+"""Partitions and partitioners: common parts."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class PaddedIndices:
     Parameters
     ----------
     train
-        `[peers, S]`, S being the most training samples that a peer has.
+        `[peers, S]`, where S is the largest number of training samples of a peer.
     held_out
         `[peers, T]`, likewise for held-out samples.
     """
@@ -28,23 +28,22 @@ class PaddedIndices:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Indices of training samples, shared out to peers.
+    """Indices of training samples, distributed to peers.
 
-    No index is held out by one peer and trained on by any. An index is in the rows of two peers only when
-    `reused`.
+    Held-out indices of one peer are trained on by none. Two peers have the same index only when `reused`.
 
     Parameters
     ----------
     train
-        Row i: what peer i trains on, in the order of the classes.
+        Row i: training samples of peer i, in the order of the classes.
     held_out
-        Row i: what peer i tests received models on.
+        Row i: held-out samples of peer i.
     labels
-        Labels of all samples that were shared out.
+        Labels of all samples.
     classes
         Names of the classes.
     reused
-        Whether there were too few samples, so that some serve several peers.
+        Whether there were too few samples, so that several peers hold some.
     """
 
     train: Ragged
@@ -59,12 +58,12 @@ class Partition:
         return len(self.train)
 
     def take(self, peers: slice | npt.ArrayLike) -> "Partition":
-        """Choose some of the peers, e.g. a block that fits the memory of a device."""
+        """Return the partition of some of the peers, e.g. a block that fits the memory of a device."""
         chosen = np.arange(self.peers)[peers if isinstance(peers, slice) else np.asarray(peers)]
         return replace(self, train=self.train.rows(chosen), held_out=self.held_out.rows(chosen))
 
     def padded(self) -> PaddedIndices:
-        """Make batch arrays; for very many peers `take` a block of them first."""
+        """Return rectangular arrays; for very many peers `take` a block of them first."""
         return PaddedIndices(train=self.train.padded(), held_out=self.held_out.padded())
 
     def train_counts(self) -> Indices:
@@ -76,12 +75,12 @@ class Partition:
         return self._counts(self.held_out)
 
     def table(self, *, rows: int = 20, columns: int = 26) -> str:
-        """Print who holds what: a line per peer, a column per class, `training+held-out` samples.
+        """Return a table as text: a line per peer, a column per class, `training+held-out` samples.
 
         Parameters
         ----------
         rows, columns
-            Show at most so many peers and classes; the sums count all of them.
+            Largest number of peers and classes to show; sums count all.
         """
         shown = self.take(slice(rows))
         more = ["..."] if len(self.classes) > columns else []
@@ -98,7 +97,7 @@ class Partition:
         lines.append(line("all", self._class_sums(self.train), self._class_sums(self.held_out)))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in lines]
-        shared = "some samples serve several peers" if self.reused else "no sample serves two peers"
+        shared = "some samples belong to several peers" if self.reused else "no sample belongs to two peers"
         return "\n".join([*text, f"{self.peers:,} peers, training+held-out samples; {shared}"])
 
     def _counts(self, part: Ragged) -> Indices:
@@ -116,7 +115,7 @@ def _cell(train: int, held_out: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SampleSource:
-    """The samples to be shared out: their labels, the names of the classes, users where known."""
+    """The samples to distribute: their labels, the names of the classes, and users if known."""
 
     labels: Indices
     classes: tuple[str, ...]
@@ -140,16 +139,16 @@ class SampleSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioner(ABC):
-    """A seeded way to share out training samples to peers.
+    """A seeded way to distribute training samples to peers.
 
     Parameters
     ----------
     samples
-        Training samples per class and peer; None: all there is, shared out.
+        Training samples per class and peer; None: all samples are distributed.
     held_out
-        Samples per class and peer (the paper's kappa) on which a peer tests what it receives. They are taken
-        from the same samples before training and come on top of `samples`. Where a peer's share is limited
-        (`samples=None`, shards, natural), at most half of its samples of a class are held out.
+        Held-out samples per class and peer (the paper's kappa), on which a peer tests received heads. They are drawn
+        from the same data, in addition to `samples`. If a peer's samples are limited (`samples=None`, shards, natural),
+        at most half of those of a class are held out.
     """
 
     samples: int | None = None
@@ -157,7 +156,7 @@ class Partitioner(ABC):
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
-            raise ValueError(f"samples={self.samples}: give at least 1 per class and peer, or None for all there is")
+            raise ValueError(f"samples={self.samples}: give at least 1 per class and peer, or None for all")
         if self.held_out < 0:
             raise ValueError(f"held_out={self.held_out}: give 0 or more samples per class and peer")
 
@@ -169,9 +168,9 @@ class Partitioner(ABC):
         data
             A dataset, or labels `[samples]`.
         peers
-            Number of peers. Explicit class lists and natural data know it themselves.
+            Number of peers. Explicit class lists and natural data determine it.
         seed
-            The same seed gives the same partition.
+            Seed of the partition.
         """
         source = SampleSource.of(data)
         number = self.count_peers(source, peers)
@@ -184,23 +183,23 @@ class Partitioner(ABC):
         if len(idle):
             raise ValueError(
                 f"{source.name}: {len(idle):,} of {number:,} peers (the first is peer {idle[0]}) would get "
-                "no training sample: ask for fewer peers, or give samples per class and reuse=True"
+                "no training samples: use fewer peers, or give samples per class and reuse=True"
             )
         return Partition(train, held_out, source.labels, source.classes, reused)
 
     def count_peers(self, source: SampleSource, peers: int | None) -> int:
-        """Check the number of peers against the data, or find it."""
+        """Return the number of peers, checked against the data or determined by it."""
         if peers is None:
             raise ValueError(f"{type(self).__name__} needs a number of peers, e.g. peers=10")
         return peers
 
     def may_reuse(self) -> bool:
-        """Return whether a sample may serve several peers."""
+        """Return whether several peers may hold the same sample."""
         return False
 
     @abstractmethod
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,19 +209,19 @@ class ReusingPartitioner(Partitioner):
     Parameters
     ----------
     reuse
-        When a class has too few samples for all its peers: False is an error; True lets samples serve several
-        peers, each as often as any other. Held-out samples still never meet training.
+        If a class has too few samples for all its peers: False raises; True gives samples to several peers, each as
+        often as any other. Held-out samples are still never trained on.
     """
 
     reuse: bool = False
 
     def may_reuse(self) -> bool:
-        """Return whether a sample may serve several peers."""
+        """Return whether several peers may hold the same sample."""
         return self.reuse
 
 
 def hold_out_of(share: Indices, *, held_out: int, samples: int | None) -> tuple[Indices, Indices]:
-    """Hold out `min(held_out, share // 2)` of what a peer has of a class, and train on at most `samples`."""
+    """Hold out `min(held_out, share // 2)` of a peer's samples of a class, and train on at most `samples`."""
     held = np.minimum(held_out, share // 2)
     train = share - held
     return (train if samples is None else np.minimum(train, samples)), held

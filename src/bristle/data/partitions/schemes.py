@@ -13,10 +13,9 @@ from bristle.data.partitions.base import Partitioner, ReusingPartitioner, Sample
 
 @dataclass(frozen=True, kw_only=True)
 class ByClass(ReusingPartitioner):
-    """Peers have certain classes, and the same number of samples of each of them.
+    """Peers have certain classes, and the same number of samples of each.
 
-    With `samples=None` a class of m samples and o owners gives each of them floor(m/o) or ceil(m/o); who gets
-    one more is drawn per class, so that it evens out.
+    With `samples=None` each of the o owners of a class of m samples gets floor(m/o) or ceil(m/o), drawn per class.
     """
 
     @abstractmethod
@@ -24,7 +23,7 @@ class ByClass(ReusingPartitioner):
         """Return peers and classes, as pairs ordered by peer and class."""
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
         peer, held_class = self.holdings(source, peers)
         pools = source.class_pools()
         if self.samples is not None:
@@ -122,16 +121,15 @@ def _equal_shares(pool: Indices, sizes: Indices, rng: np.random.Generator) -> In
 class Shards(ReusingPartitioner):
     """Sort the samples by class, cut them into equal shards, deal `shards_per_peer` of them to each peer.
 
-    Samples of a class are shuffled first, so a shard is a number of samples of one class, or of
-    neighbouring ones where it lies across a border.
+    Samples of a class are shuffled first: a shard has samples of one class, or of two neighbouring ones.
 
     Parameters
     ----------
     shards_per_peer
-        How many shards a peer gets.
+        Number of shards of a peer.
     shard_size
-        Samples per shard; None: everything is used, in shards that differ by at most one sample. With `reuse`
-        and a size, shards are dealt again when all are given away.
+        Samples per shard; None: all samples, in shards that differ by at most one sample. With `reuse` and a size,
+        shards are dealt again when all are taken.
 
     References
     ----------
@@ -149,7 +147,7 @@ class Shards(ReusingPartitioner):
             raise ValueError(f"shard_size={self.shard_size}: give at least 1, or None to use everything")
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
         count, classes = len(source.labels), len(source.classes)
         needed = peers * self.shards_per_peer
         available = needed if self.shard_size is None else count // self.shard_size
@@ -177,7 +175,7 @@ class Shards(ReusingPartitioner):
 
 
 def _deal(shards: int, needed: int, rng: np.random.Generator) -> Indices:
-    """Deal shards from as many shuffled decks as it takes."""
+    """Deal shards from as many shuffled decks as needed."""
     decks = -(-needed // shards)
     return rng.permuted(np.tile(np.arange(shards), (decks, 1)), axis=1).ravel()[:needed]
 
@@ -187,9 +185,8 @@ class Dirichlet(ReusingPartitioner):
     """q_i ~ Dirichlet(alpha, .., alpha): peer i has the classes in the proportions q_i.
 
     With `samples=n` every peer has n * C training samples (C classes), divided by q_i, and `held_out` samples
-    of each class that it trains. With `samples=None` all samples of class c are shared out, to peer i the
-    part q_ic / sum_j q_jc, so that peers differ in size as well. Numbers are rounded so that they sum up
-    exactly (largest remainder).
+    of each class that it trains. With `samples=None` all samples of class c are distributed, to peer i the
+    fraction q_ic / sum_j q_jc, so that peers differ in size as well. Numbers are rounded by largest remainder.
 
     Parameters
     ----------
@@ -210,7 +207,7 @@ class Dirichlet(ReusingPartitioner):
             raise ValueError(f"alpha={self.alpha}: give a positive number, e.g. 0.5")
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
         pools = source.class_pools()
         sizes = pools.sizes()
         present = np.flatnonzero(sizes)
@@ -230,7 +227,7 @@ class Dirichlet(ReusingPartitioner):
 
 
 def _round(parts: npt.NDArray[np.float64], total: int) -> Indices:
-    """Return integers in these proportions along the last axis, with this sum; ties go to the first."""
+    """Return integers in proportion to `parts` along the last axis that sum to `total`; ties go to the first."""
     exact = parts * total
     whole = np.floor(exact).astype(np.int64)
     missing = total - whole.sum(axis=-1)
@@ -248,7 +245,7 @@ class OwnSamples(Partitioner):
     def _owned(
         self, source: SampleSource, owner: Indices, peer_of_owner: Indices, words: Callable[[int], str]
     ) -> tuple[Pools, Cells]:
-        """Return what each peer gets of its owner's samples; those of owners without a peer (-1) are left out."""
+        """Return the samples of each peer from those of its owner; owners without a peer (-1) are left out."""
         classes = len(source.classes)
         pair, pool, sizes = np.unique(owner * classes + source.labels, return_inverse=True, return_counts=True)
         peer = peer_of_owner[pair // classes]
@@ -262,8 +259,7 @@ class OwnSamples(Partitioner):
 class Natural(OwnSamples):
     """Peer i has the samples of user i, in the order of their names; needs a dataset with a `user` column.
 
-    With fewer peers than users the users are drawn. `samples` is the most training samples per class that a
-    peer keeps.
+    With fewer peers than users, users are drawn. `samples` limits the training samples per class of a peer.
     """
 
     def count_peers(self, source: SampleSource, peers: int | None) -> int:
@@ -278,7 +274,7 @@ class Natural(OwnSamples):
         return users if peers is None else peers
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
         names, user = np.unique(np.asarray(source.user), return_inverse=True)
         chosen = np.sort(rng.permutation(len(names))[:peers]) if peers < len(names) else np.arange(len(names))
         peer_of_user = np.full(len(names), -1)
@@ -290,12 +286,12 @@ class Natural(OwnSamples):
 class IndexLists(OwnSamples):
     """Peer i has the training samples in `lists[i]`; samples in no list are left out.
 
-    `samples` is the most training samples per class that a peer keeps.
+    `samples` limits the training samples per class of a peer.
 
     Parameters
     ----------
     lists
-        For every peer the positions of its samples in the training set, from 0. No sample is in two lists.
+        Positions of each peer's samples in the training set, from 0. No sample is in two lists.
     """
 
     lists: Sequence[npt.ArrayLike]
@@ -307,12 +303,12 @@ class IndexLists(OwnSamples):
         return len(self.lists)
 
     def demand(self, source: SampleSource, peers: int, rng: np.random.Generator) -> tuple[Pools, Cells]:
-        """Return how many samples each peer gets, from which pools."""
+        """Return the number of samples that each peer gets from each pool."""
         owner = np.full(len(source.labels), peers)
         for peer, given in enumerate(self.lists):
             index = np.asarray(given)
             if index.ndim != 1 or index.dtype.kind not in "iu" or not len(index):
-                raise ValueError(f"lists[{peer}] is no list of indices: give every peer at least one, from 0")
+                raise ValueError(f"lists[{peer}] is not a list of indices: give every peer at least one, from 0")
             if index.min() < 0 or index.max() >= len(owner):
                 wrong = int(index.min() if index.min() < 0 else index.max())
                 raise ValueError(

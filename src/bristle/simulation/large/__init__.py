@@ -1,1 +1,1 @@
-"""Worlds of up to a million peers: torch tensors, on a CUDA device or on the processor."""
+"""Worlds of up to a million peers, as torch tensors on a CUDA device or the CPU."""

@@ -1,4 +1,4 @@
-"""What a large world asks of a CUDA device in one pass over memory, where the array standard would take many."""
+"""Fused operations of large worlds on CUDA devices: one pass over memory each."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from importlib.util import find_spec
 from bristle._core import Array, namespace
 from bristle.learning import TrainingSettings
 
-# Models up to which a weighted sum is unrolled; for more it would take long to compile.
+# Largest number of models for which a weighted sum is unrolled; more would take long to compile.
 MOST_MODELS = 64
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What each of B peers trains on: rows of a table, of which a share counts.
+    """Mini-batches of B peers, as rows of a table.
 
     Parameters
     ----------
     table : array [N, D]
         The samples.
     rows, labels : integer array [B, b]
-        Which of them are in a peer's mini-batch, and their classes.
+        Rows of each peer's mini-batch, and their classes.
     shares : array [B, b]
-        How much each counts in the mean loss: 0 where a peer has fewer samples.
+        Weight of each sample in the mean loss; 0 for padding.
     trained : boolean array [B, C]
-        Which rows of the head change.
+        The rows of the head that are trained.
     """
 
     table: Array
@@ -37,7 +37,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Moments:
-    """Adam's moments [B, C, D], changed in place; `root`: the second one is kept as its root."""
+    """Adam's moments [B, C, D], changed in place; with `root`, the second one is stored as its root."""
 
     first: Array
     second: Array
@@ -45,7 +45,7 @@ class Moments:
 
 
 class Fused:
-    """The kernels for CUDA devices. Answers are those of the plain operations, within rounding."""
+    """The kernels for CUDA devices. Results equal those of the plain operations within rounding."""
 
     def __init__(self) -> None:
         from bristle.simulation.large import kernels  # noqa: PLC0415
@@ -126,10 +126,10 @@ class Fused:
 
 
 def fused_for(array: Array) -> Fused | None:
-    """Return the kernels for the device of a torch tensor; None where there are none."""
+    """Return the kernels for the device of a torch tensor; None if there are none."""
     return Fused() if array.device.type == "cuda" and find_spec("triton") is not None else None
 
 
 def _power(number: int, least: int = 16) -> int:
-    """Return the power of two that is not below a number."""
+    """Return the smallest power of two that is not below a number."""
     return max(least, 1 << (int(number) - 1).bit_length())

@@ -1,4 +1,4 @@
-"""The inbox of receivers that each hear few of very many heads: positions in a pool, looked up as late as can be."""
+"""The inbox of receivers that each hear few of very many heads: positions in a pool, gathered as late as possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bristle.simulation.large.fused import Fused
 
 @dataclass(frozen=True)
 class TableRows:
-    """Samples [B, T, D] that are rows of a table [N, D], by their positions [B, T]."""
+    """Samples [B, T, D] given as rows [B, T] of a table [N, D]."""
 
     table: Array
     rows: Array
@@ -30,25 +30,25 @@ class TableRows:
 
 
 def _of_copies(name: str) -> Any:
-    """Return a method that asks the inbox with the models copied out."""
+    """Return a method that delegates to the inbox with the models copied out."""
     return lambda inbox, *asked: getattr(inbox.gathered, name)(*asked)
 
 
 @dataclass
 class SparseInbox(Inbox):
-    """Receivers of one pool, of torch tensors. Rules ask it what they ask any inbox.
+    """An inbox of receivers of one pool, of torch tensors.
 
-    What Bristle and FedAvg ask is answered from the pool itself where there are fused kernels for the device; for all
-    else the models are copied out.
+    The questions of Bristle and FedAvg are answered from the pool itself if there are fused kernels for the device; for
+    others the models are copied out.
 
     Parameters
     ----------
     pool : array [P, F]
-        All heads as they are shared, perhaps in a narrow type.
+        All heads as shared, perhaps in a narrow type.
     index : integer array [B, received]
-        Which of them each receiver holds.
+        Positions of each receiver's models in the pool.
     who : integer array [B]
-        Where the receiver's own head, as it is shared, lies in the pool: own head and models are tested alike.
+        Position of the receiver's own head in the pool; it is tested in the same precision as the models.
     fused : Fused, optional
         Kernels for the device.
     """
@@ -65,7 +65,7 @@ class SparseInbox(Inbox):
 
     @property
     def received(self) -> int:
-        """How many models each receiver holds besides its own."""
+        """Number of models of each receiver, without its own."""
         return int(self.index.shape[1])
 
     @cached_property
@@ -73,7 +73,7 @@ class SparseInbox(Inbox):
         """The same inbox with the models copied out."""
         return ArrayInbox(self.own, self.classes, self.pool[self.index].to(self.own.dtype))
 
-    # What is asked seldom is asked of the copies.
+    # Rare questions go to the copies.
     _inner_products = _of_copies("_inner_products")
     distances = _of_copies("distances")
     project = _of_copies("project")

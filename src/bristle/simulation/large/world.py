@@ -30,28 +30,29 @@ from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Integers, Neighbourhoods
 from bristle.wire.sizes import head_bytes
 
-# Rules whose work never waits for the device and does not depend on the iteration: it can be captured as a graph.
+# Rules that never wait for the device and do not depend on the iteration: their work can be captured as a graph.
+
 CAPTURED = (Bristle, FedAvg, Local)
 
 
 class LargeWorld:
-    """Very many peers in the middle of a run. `advance()` is one iteration of everybody.
+    """A world of very many peers in the middle of a run. `advance()` is one iteration of all peers.
 
     Parameters
     ----------
     scenario : Scenario
-        The world; `suits` says what it must be like.
+        The world; `suits` says what is possible.
     data : FeatureData
-        Torch tensors, on the device where the world is to live.
+        Torch tensors, on the device of the world.
     population : Population, optional
-        Who holds what, where it is known from a world of the same scenario and data but for the rule.
+        The population of another world with the same scenario and data but for the rule.
     workers : Workers
-        With whom the world is shared.
+        The processes that share the world.
 
     Raises
     ------
     ValueError
-        If the world does not suit, or does not fit into memory; it says what would.
+        If this cannot be a large world, or does not fit into memory.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class LargeWorld:
         return plan_for(scenario, kind=self._device.type, nodes=nodes, halo=halo, **sizes)
 
     def _place(self, torch: Any) -> None:
-        """Make all that the world consists of."""
+        """Allocate the world on its device."""
         scenario, territory, device = self.scenario, self.territory, self._device
         nodes, classes = territory.nodes, self.head_shape[0]
         peers, attackers = territory.own_peers, territory.own_attackers
@@ -148,12 +149,12 @@ class LargeWorld:
 
     @property
     def held(self) -> Samples:
-        """What the benign peers train on, as rows of the training samples."""
+        """Training samples of the benign peers, as rows of the data."""
         return self.population.held
 
     @property
     def bytes_sent(self) -> Integers:
-        """What each benign peer sent from the beginning."""
+        """Bytes sent by each benign peer since the beginning."""
         return self.audience * (head_bytes(*self.head_shape) * self.iteration)
 
     @property
@@ -164,8 +165,8 @@ class LargeWorld:
     def advance(self, *, weigh: bool = False) -> tuple[float, float] | None:
         """Let every peer integrate, train and share once.
 
-        With `weigh`, return the share of a row of a head that came from other benign peers, and from attackers, on
-        average over this worker's peers and the classes.
+        With `weigh`, return the mean weight of other benign peers and of attackers in a row of a head, over this
+        worker's peers and the classes.
         """
         iteration, seed = self.iteration + 1, self.scenario.seed
         for place, stream in enumerate((Stream.BATCHES, Stream.MODELS)):
@@ -236,7 +237,7 @@ class LargeWorld:
         self._train(self.nodes_heads[part], part, rows, ids, self._attackers_train[local], level=False)
 
     def _train(self, head: Array, part: slice, held: Samples, ids: Array, trained: Array, *, level: bool) -> None:
-        """Train integrated heads [B, C, D] and put them in their places; with `level`, on rows about their means."""
+        """Train integrated heads [B, C, D] and store them; with `level`, on rows about their means."""
         settings, precision, torch = self.scenario.training, self.scenario.precision, self._torch
         assert held.index is not None
         draws = self._draws(0, ids, held.labels.shape[1])
@@ -283,7 +284,7 @@ def _smallest(draws: Array, real: Array, size: int) -> Array:
 
 
 def _part(samples: Samples, rows: range) -> Samples:
-    # Kernels count on rows that lie one after the other.
+    # Kernels need contiguous rows.
     some = _rows(samples, slice(rows.start, rows.stop))
     assert some.index is not None
     return Samples(some.features, some.labels.contiguous(), some.index.contiguous())
