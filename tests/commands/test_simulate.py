@@ -193,7 +193,7 @@ def test_ctrl_c_keeps_rows_and_a_checkpoint_that_goes_on_to_the_same_bytes(
         (["world.toml", "--set", "world.peers=0"], "bristle: world.toml: world.peers"),
         (["world.toml", "--set", "partition.classes_per_peer=5"], "bristle: classes_per_peer must lie between 1 and 4"),
         (["world.toml", "--resume"], "bristle: --resume needs the checkpoint to continue from"),
-        (["world.toml", "--set", "rule.name=broken:Rule"], "rule 'broken:Rule' cannot be created: KeyError: 'x'"),
+        (["world.toml", "--set", "rule.name=broken:Rule"], "bristle: rule 'broken:Rule' cannot be created: KeyError"),
         (["world.toml", "--set", "data.dataset=nowhere.npz"], "bristle: nowhere.npz: no such file"),
     ],
 )
