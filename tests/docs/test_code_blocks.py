@@ -8,9 +8,10 @@ How a fenced block is taken, by what stands after its three backticks:
 - `text`: what a program prints, or a drawing. Nothing is run.
 - all others, and blocks without a word, are mistakes.
 
-The blocks of a page run in order, in one empty folder. Two comments, on the line directly above a block, change that:
+The blocks of a page run in order, in one empty folder. Three comments, on the line directly above a block, change that:
 
 - `<!-- not run: REASON -->`: it is left out, and the reader of the source sees why.
+- `<!-- run with: LIBRARY, ... -->`: it runs only where these can be imported.
 - `<!-- run as: COMMAND -->`: this runs in its place, e.g. a long command at its `--quick` size.
 
 The ports of the examples are replaced by free ones. To try one page, go to an empty folder and call this file with the
@@ -28,6 +29,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"(?P<indent> *)```(?P<info>.*)")
 NOT_RUN = re.compile(r"\s*<!-- not run: \S.* -->")
+RUN_WITH = re.compile(r"\s*<!-- run with: (?P<names>\w+(, \w+)*) -->")
 RUN_AS = re.compile(r"\s*<!-- run as: (?P<command>\S.*) -->")
 TITLE = re.compile(r'title="(?P<name>[^"]+)"')
 A_COMMAND = re.compile(r"^(\$ |(bristle|make|pip|python3?|sudo|curl) [\w.-])", flags=re.MULTILINE)
@@ -70,6 +73,9 @@ class Block:
 
     @property
     def left_out(self) -> bool:
+        needs = RUN_WITH.fullmatch(self.above)
+        if needs and any(find_spec(name) is None for name in needs["names"].split(", ")):
+            return True
         return self.language == "text" or NOT_RUN.fullmatch(self.above) is not None
 
     def mistake(self) -> str | None:
@@ -185,6 +191,8 @@ def test_the_page_of_a_mistake_is_named(tmp_path: Path) -> None:
         ("```\nanything\n```\n", True),
         ("```rust\nfn main() {}\n```\n", True),
         ("<!-- not run: of another language -->\n```rust\nfn main() {}\n```\n", False),
+        ("<!-- run with: no_such_library -->\n```rust\nfn main() {}\n```\n", False),
+        ("<!-- run with: json -->\n```rust\nfn main() {}\n```\n", True),
         ("<!-- not run: -->\n```rust\nfn main() {}\n```\n", True),
         ("```text\nbristle demo\n```\n", True),
         ("```text\n  bristle (network)  95%\n```\n", False),

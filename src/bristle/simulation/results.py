@@ -33,11 +33,14 @@ ABOUT = (
 """Columns that identify the run and the iteration of a row."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """The rows of one or more runs, one per evaluation, each with the columns that identify its run."""
 
     rows: list[Row] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Results({len(self.rows)} rows)"
 
     def last(self) -> Row:
         """Return the last row; of a run with several seeds, the last of `over_seeds`."""
