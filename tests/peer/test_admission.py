@@ -100,6 +100,37 @@ def test_what_is_offered_is_on_the_disk_before_anybody_has_it(make_peer: MakePee
     asyncio.run(run())
 
 
+def test_who_came_in_by_one_member_is_one_voice(make_peer: MakePeer, digits: Any) -> None:
+    async def run() -> None:
+        options: dict[str, Any] = {"rule": rules.create("evidence", one_voice=1)}
+        async with make_peer("ann", found=True, **options) as ann:
+            options["known"] = [ann.address]
+            async with (
+                make_peer("ben", invitation=ann.invite(seats=1), **options) as ben,
+                make_peer("cat", invitation=ben.invite(), **options) as cat,
+            ):
+                features, labels = digits.of(range(10))
+                for place, peer in enumerate((ann, ben, cat)):
+                    peer.add(features[place::3], labels[place::3], features=True)
+                running = [asyncio.create_task(peer.run()) for peer in (ann, ben, cat)]
+
+                def words(peer: Peer) -> set[str]:
+                    decided = peer.status().decided
+                    heard = [] if decided is None else decided.heard
+                    return {about.words for one in heard for about in one.classes if len(heard) == 2}
+
+                together = "counted once with others who came in by the same member"
+                await eventually(lambda: together in words(ann))
+                # Of its own branch a peer counts by itself, so that cat and ben hear two voices.
+                await eventually(lambda: all("kept" in words(peer) for peer in (ben, cat)))
+                assert together not in words(ben) | words(cat)
+                for peer in (ann, ben, cat):
+                    peer.stop()
+                await asyncio.gather(*running)
+
+    asyncio.run(run())
+
+
 def test_outsiders_are_refused_and_counted(make_peer: MakePeer) -> None:
     async def run() -> None:
         async with make_peer("ann", found=True) as ann:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,9 +28,14 @@ class InOrder(Evidence):
     """Believes whoever comes first a little more."""
 
     def weigh(
-        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+        self,
+        own: Statement,
+        theirs: Sequence[Statement | None],
+        samples: Evaluation,
+        rng: Draws = None,
+        voices: Sequence[Hashable] | None = None,
     ) -> Weighed:
-        found = super().weigh(own, theirs, samples, rng)
+        found = super().weigh(own, theirs, samples, rng, voices)
         head = found.answer.head.copy()
         if theirs and isinstance(theirs[0], Statement):
             head[0, 0] += float(np.nan_to_num(np.asarray(theirs[0].rows)[1, 0]))
@@ -42,9 +47,14 @@ class Scribbles(Evidence):
     """Writes into what it was given."""
 
     def weigh(
-        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+        self,
+        own: Statement,
+        theirs: Sequence[Statement | None],
+        samples: Evaluation,
+        rng: Draws = None,
+        voices: Sequence[Hashable] | None = None,
     ) -> Weighed:
-        found = super().weigh(own, theirs, samples, rng)
+        found = super().weigh(own, theirs, samples, rng, voices)
         if theirs and theirs[0] is not None:
             theirs[0].rows[0, 0] += 1
         return found
@@ -55,12 +65,17 @@ class Credulous(Evidence):
     """Takes statements by their first rows."""
 
     def weigh(
-        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+        self,
+        own: Statement,
+        theirs: Sequence[Statement | None],
+        samples: Evaluation,
+        rng: Draws = None,
+        voices: Sequence[Hashable] | None = None,
     ) -> Weighed:
         for one in theirs:
             if one is not None:
                 np.asarray(one.rows).sum()
-        return super().weigh(own, theirs, samples, rng)
+        return super().weigh(own, theirs, samples, rng, voices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +83,14 @@ class Greedy(Evidence):
     """Gives weights that are no shares."""
 
     def weigh(
-        self, own: Statement, theirs: Sequence[Statement | None], samples: Evaluation, rng: Draws = None
+        self,
+        own: Statement,
+        theirs: Sequence[Statement | None],
+        samples: Evaluation,
+        rng: Draws = None,
+        voices: Sequence[Hashable] | None = None,
     ) -> Weighed:
-        found = super().weigh(own, theirs, samples, rng)
+        found = super().weigh(own, theirs, samples, rng, voices)
         return replace(found, weights=found.weights * 40)
 
 

@@ -113,6 +113,14 @@ def peer(
     invitation_file: Annotated[
         Path | None, typer.Option(help="File with an invitation to such a group, from: bristle invite.")
     ] = None,
+    one_voice: Annotated[
+        int | None,
+        typer.Option(
+            help="In such a group, count all who came in by one member as one owner of a class: 1, by a member whom a "
+            "founder invited; 0, by a founder.",
+            show_default="everybody counts",
+        ),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle"),

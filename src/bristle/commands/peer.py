@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,12 @@ from bristle.data import DATASETS, Dataset, load
 from bristle.data.images import Channels
 from bristle.p2p.limits import Limits
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
-from bristle.peer.learner import live_rule
+from bristle.peer.learner import default_rule, live_rule
 from bristle.peer.pace import Pace
 from bristle.peer.peer import Peer
 from bristle.peer.record import LOG, Turn
 from bristle.rules import Rule
+from bristle.rules.evidence import Evidence
 from bristle.wire.messages import Address
 
 
@@ -136,6 +137,7 @@ class PeerOptions:
     found: bool = False
     founders_file: Path | None = None
     invitation_file: Path | None = None
+    one_voice: int | None = None
     rule: str | None = None
     share_clip: float | None = None
     share_noise: float = 0.0
@@ -163,7 +165,13 @@ class PeerOptions:
 
     def make_rule(self) -> Rule | None:
         """Return the rule by name, or your own as module:name; None for the default."""
-        return None if self.rule is None else live_rule(rules.create(self.rule))
+        rule = None if self.rule is None else live_rule(rules.create(self.rule))
+        if self.one_voice is None:
+            return rule
+        rule = rule or default_rule()
+        if not isinstance(rule, Evidence):
+            raise ValueError(f"--one-voice {self.one_voice}: only the rule evidence counts voices; add --rule evidence")
+        return replace(rule, one_voice=self.one_voice)
 
     def make_data(self, backbone: Backbone) -> PeerData | None:
         """Return the data of this peer; None if all data come over HTTP."""

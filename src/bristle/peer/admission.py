@@ -154,9 +154,11 @@ class GroupAccess:
         """Return the members, inviters before those whom they invited."""
         return () if self.roster is None else members_of(self.roster)
 
-    def voices(self, generation: int) -> dict[bytes, bytes] | None:
-        """Return the voice of every member; None in a group without founders."""
-        return None if self.roster is None else self.roster.voices(generation=generation)
+    def voices(self, generation: int | None) -> dict[bytes, bytes]:
+        """Return by which member of a generation each one came in; nothing without a generation or founders."""
+        if self.roster is None or generation is None:
+            return {}
+        return self.roster.voices(generation=generation)
 
 
 def invite(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +116,8 @@ class EvidenceLearner:
         begun = _state_of(nothing, np.zeros(samples.classes), 1.0)
         self.state = begun if state is None or set(state.memory or ()) != set(begun.memory or ()) else state
         self._weighed: object = None
+        self.voices: Mapping[bytes, bytes] = {}
+        """By whom each author came in, where the rule asks for it; others count by themselves."""
 
     @property
     def head(self) -> Floats:
@@ -147,7 +149,8 @@ class EvidenceLearner:
         self.iteration += 1
         own = self.rule.share(mine, self.samples.classes)
         rng = np.random.default_rng([self._seed, int(Stream.MODELS), self.iteration])
-        decision = self.rule(own, [one.statement for one in messages], evaluation=mine, rng=rng)
+        voices = None if self.rule.one_voice is None else [self.voices.get(one.author, one.author) for one in messages]
+        decision = self.rule(own, [one.statement for one in messages], evaluation=mine, rng=rng, voices=voices)
         self.state = _state_of(to_numpy(decision.head), to_numpy(decision.bias), decision.answers[0].temperature)
         self._weighed = self._key(messages)
         return decision
@@ -179,7 +182,7 @@ class EvidenceLearner:
 
     def _key(self, messages: Sequence[ReceivedStatement]) -> object:
         held = len(self.samples.training.labels), len(self.samples.evaluation.labels)
-        return held, frozenset((one.author, one.number) for one in messages)
+        return held, frozenset((one.author, one.number, self.voices.get(one.author)) for one in messages)
 
 
 def _state_of(head: npt.NDArray[Any], bias: npt.NDArray[Any], temperature: float) -> StepState:

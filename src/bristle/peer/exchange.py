@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -88,6 +88,8 @@ class EvidenceExchange:
         With an `EvidenceLearner`.
     clock : callable
         Returns the seconds since 1970.
+    voices : callable
+        Returns by whom each author came in, where the rule asks for it.
     """
 
     def __init__(
@@ -97,10 +99,11 @@ class EvidenceExchange:
         traffic: Traffic,
         pace: Pace,
         clock: Callable[[], float] = time.time,
+        voices: Callable[[], Mapping[bytes, bytes]] = dict,
     ) -> None:
         assert state.evidence is not None
         self._network, self._state, self._traffic, self._pace = network, state, traffic, pace
-        self._learner, self._clock = state.evidence, clock
+        self._learner, self._clock, self._voices = state.evidence, clock, voices
         self._loop = asyncio.get_running_loop()
         self._added = asyncio.Event()
         self._published = False
@@ -136,6 +139,7 @@ class EvidenceExchange:
     def take(self) -> list[ReceivedStatement]:
         """Return all statements that count now, in the order of their authors."""
         self._network.take_statements()
+        self._learner.voices = self._voices()
         known = sorted(self._network.statements(), key=lambda one: one.author)
         self._next_expiry = min((one.expires + SKEW for one in known), default=math.inf)
         return known

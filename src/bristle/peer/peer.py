@@ -213,7 +213,13 @@ class Peer:
     def _make_exchange(self, network: Overlay, state: PeerState) -> PeerExchange:
         if state.evidence is None:
             return HeadExchange(network, state, self._traffic, self._sharing)
-        return EvidenceExchange(network, state, self._traffic, self.pace)
+        return EvidenceExchange(
+            network,
+            state,
+            self._traffic,
+            self.pace,
+            voices=partial(self._admission.voices, state.evidence.rule.one_voice),
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -39,6 +39,7 @@ class Reason(IntEnum):
     DISPUTED = 21
     SILENT = 22
     LARGE_UPDATE = 23
+    SAME_VOICE = 24
 
     @property
     def words(self) -> str:
@@ -67,6 +68,7 @@ _WORDS = {
     Reason.IMPOSSIBLE: "refused: its counts or its scatter are impossible",
     Reason.TOO_DIFFERENT: "refused: its mean of a class that I hold is too far from mine",
     Reason.COPY: "counted once: too much like another sender to be independent",
+    Reason.SAME_VOICE: "counted once with others who came in by the same member",
     Reason.DISSENTS: "left out: most owners of the class put it elsewhere",
     Reason.DISPUTED: "not used: owners of the class disagree, and I cannot test it",
     Reason.SILENT: "says nothing about the class",

@@ -67,6 +67,7 @@ def scenario_of(config: SimulationConfig, *, classes: int | None = None) -> Scen
         partition=make_partition(partition),
         user_shift=config.data.user_shift,
         claiming=world.claiming,
+        branches=tuple(world.branches),
         topology=TOPOLOGIES.create(
             config.topology.name, _frozen(config.topology.options), keys=TopologySection.model_fields
         ),

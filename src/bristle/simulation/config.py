@@ -91,6 +91,7 @@ class WorldSection(ConfigSection):
     peers: int = Field(default=Scenario.peers, ge=1)
     attackers: int = Field(default=Scenario.attackers, ge=0)
     claiming: float = Field(default=Scenario.claiming, ge=0, le=1)
+    branches: list[int] = Field(default_factory=list)
     share_clip: float | None = Field(default=Sharing.clip, gt=0)
     share_noise: float = Field(default=Sharing.noise, ge=0)
     iterations: int = Field(default=Scenario.iterations, ge=1)

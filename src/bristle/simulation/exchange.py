@@ -156,9 +156,14 @@ class Exchange:
             ]
             theirs += [None] * (width - len(who))
             rng = np.random.default_rng([self._scenario.seed, int(Stream.MODELS), peer, iteration])
-            parts.append(self.rule.weigh(self.statements[peer], theirs, self.samples[peer], rng).light())
+            voices = self._voices(senders[peer]) if self._scenario.branches else None
+            parts.append(self.rule.weigh(self.statements[peer], theirs, self.samples[peer], rng, voices).light())
         decision = EvidenceDecision(parts, (peers,), like)
         return Exchanged(decision, senders, None if mask.all() else mask)
+
+    def _voices(self, senders: Integers) -> list[int]:
+        """Return by whom some senders came in; places without a sender have a voice that nobody else has."""
+        return [self._scenario.branches[one] if one >= 0 else -1 for one in senders]
 
     def _sizes_of(self, who: Integers) -> Integers:
         """Return the size of some statements in bytes; attackers' are as large as honest ones."""

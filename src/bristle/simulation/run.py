@@ -39,7 +39,10 @@ def fingerprint(world: World, *, every: int, figure: str) -> str:
     data = world.data
     more = (values for values in (data.user, data.test_user, world.scenario.head) if values is not None)
     digests = [array_digest(to_numpy(values)) for values in (*data.arrays, *more)]
-    return hashlib.sha256(repr((FORMAT, world.scenario, data.classes, digests, every, figure)).encode()).hexdigest()
+    parts: tuple[object, ...] = (FORMAT, world.scenario, data.classes, digests, every, figure)
+    if world.scenario.branches:  # It is not in the scenario's `repr`.
+        parts = (*parts, world.scenario.branches)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def save_checkpoint(path: Path, world: World, rows: list[Row], *, identity: str) -> None:

@@ -127,6 +127,9 @@ class Scenario:
         Precision of optimiser states and of shared heads.
     sharing : Sharing
         Clipping and noise of shared heads.
+    branches : tuple of int
+        By which member whom a founder invited each peer, and then each attacker, came in. Those with equal numbers are
+        one owner of a class to rules that count a chain of invitations as one voice. By default all came in alone.
     head : array [C, D], optional
         The head that all peers and attackers start from; zeros by default. See `Head.weights_for`.
     """
@@ -151,6 +154,7 @@ class Scenario:
     receivers_at_once: int | None = None
     precision: Precision = field(default_factory=Precision)
     sharing: Sharing = field(default_factory=Sharing)
+    branches: tuple[int, ...] = field(default=(), repr=False)
     # Kept out of `repr`, which checkpoints hash: NumPy leaves out most numbers of a long array.
     head: np.ndarray[Any, np.dtype[np.float32]] | None = field(default=None, repr=False)
 
@@ -181,6 +185,15 @@ class Scenario:
             raise ValueError(
                 f"peers that exchange {self.rule.shares} train no head: leave out the initial head, or choose a rule "
                 "that exchanges heads"
+            )
+        if self.branches and len(self.branches) != self.peers + self.attackers:
+            raise ValueError(
+                f"branches has {len(self.branches)} numbers: give one for each of {self.peers} peers and "
+                f"{self.attackers} attackers, or leave it out"
+            )
+        if self.branches and getattr(self.rule, "one_voice", None) is None:
+            raise ValueError(
+                f"{self.rule!r} counts everybody by itself: leave out branches, or take evidence with one_voice=1"
             )
         if self.receivers_at_once is not None:
             check_count("receivers_at_once", self.receivers_at_once, least=1)

@@ -182,7 +182,7 @@ def _check_left_out(
     head, weights, reasons, bias = _all(decision)
     expected = _all(without)
     codes = reasons[..., out]
-    refused = ~np.isin(codes, (int(Reason.KEPT), int(Reason.COPY)))
+    refused = ~np.isin(codes, (int(Reason.KEPT), int(Reason.COPY), int(Reason.SAME_VOICE)))
     expect(refused.all() if reason is None else (codes == int(reason)).all(), f"{what}: not refused")
     expect(not weights[..., out, :].any(), f"{what}: a sender that is left out has weight")
     by_class = to_numpy(decision.class_reasons)[..., out, :]

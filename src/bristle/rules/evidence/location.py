@@ -33,6 +33,8 @@ class Claims:
     products : array [N, N]
         Inner products of the claimed means with respect to S^-1.
     classes : int
+    voice : integer array [N], optional
+        Senders with the same number count together as one owner of a class; by default each counts by itself.
     """
 
     owner: Integers
@@ -40,13 +42,22 @@ class Claims:
     count: Floats
     products: Floats
     classes: int
+    voice: Integers | None = None
 
     def only(self, kept: Booleans) -> Claims:
         """Return some of the claims."""
         rows = np.flatnonzero(kept)
-        return Claims(
-            self.owner[rows], self.label[rows], self.count[rows], self.products[np.ix_(rows, rows)], self.classes
-        )
+        products = self.products[np.ix_(rows, rows)]
+        voice = None if self.voice is None else self.voice[rows]
+        return Claims(self.owner[rows], self.label[rows], self.count[rows], products, self.classes, voice)
+
+    def counts_of(self, those: Booleans) -> Floats:
+        """Return what some claims of a class say of how many samples they are, ascending; one count of each voice."""
+        if self.voice is None:
+            return np.sort(self.count[those])
+        voices, counts = self.voice[those], self.count[those]
+        usual = [np.sort(counts[voices == voice]) for voice in np.unique(voices)]
+        return np.sort(np.array([ordered[(len(ordered) - 1) // 2] for ordered in usual]))
 
     @property
     def known(self) -> Integers:
@@ -58,7 +69,7 @@ class Claims:
         found = self.count.copy()
         for number in self.known:
             those = self.label == number
-            ordered = np.sort(self.count[those])
+            ordered = self.counts_of(those)
             found[those] = np.minimum(found[those], most * ordered[(len(ordered) - 1) // 2])
         return found
 
@@ -82,7 +93,8 @@ def independent(claims: Claims, spread: float, *, alike: float = 0.1) -> Floats:
     Independent means of n samples are about sqrt(2 tr(S) / n) apart. Two claims are too alike where their squared
     distance is below `alike` times that, at the larger of both counts: who says fewer samples cannot make honest
     owners look like copies of itself, and who says more only hides its own copies. No bridge between two independent
-    claims is that close to both. `spread` is the mean squared distance of a sample from its class mean.
+    claims is that close to both. Claims of one voice are never independent. `spread` is the mean squared distance of a
+    sample from its class mean.
     """
     weights = np.ones(len(claims.label))
     squares = np.diag(claims.products)
@@ -92,6 +104,8 @@ def independent(claims: Claims, spread: float, *, alike: float = 0.1) -> Floats:
         apart = squares[those][:, None] + squares[those][None] - 2 * claims.products[np.ix_(those, those)]
         larger = np.maximum(counts[those][:, None], counts[those][None])
         close = (apart < alike * spread * 2 / larger) | np.eye(len(those), dtype=bool)
+        if claims.voice is not None:
+            close |= claims.voice[those][:, None] == claims.voice[those][None]
         weights[those] = 1 / close.sum(axis=1)
     return weights
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -244,6 +244,10 @@ class Evidence(Rule):
     privacy : Privacy or mapping, optional
         Clip features and add noise to what is stated, so that statements are differentially private.
 
+    one_voice : int, optional
+        In a group with founders, count all who came in by one member of this generation of invitations as one owner of
+        a class: 1, by a member whom a founder invited; 0, by a founder. By default everybody counts by itself.
+
     What a peer does not state it still uses itself: with one of the last three options the receiver's own statement is
     made of its samples, whatever is passed as `own`.
     """
@@ -257,12 +261,15 @@ class Evidence(Rule):
     withheld: tuple[int, ...] = ()
     coarse_counts: bool = False
     privacy: Privacy | None = None
+    one_voice: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("rank", "cap", "refuse", "quorum"):
             check_positive(name, getattr(self, name))
         for number in self.withheld:
             check_count("withheld", number)
+        if self.one_voice is not None:
+            check_count("one_voice", self.one_voice)
         if self.privacy is not None:
             object.__setattr__(self, "privacy", Privacy.of(self.privacy))
 
@@ -312,6 +319,7 @@ class Evidence(Rule):
         claims: Array | None = None,
         context: Context | None = None,
         rng: Any = None,
+        voices: Sequence[Hashable] | None = None,
     ) -> EvidenceDecision:
         """Decide what to make of the received statements.
 
@@ -329,6 +337,9 @@ class Evidence(Rule):
             Draws whose scatter is pooled where there are more than SKETCHES statements; without one, always the same.
         claims, context
             Not used: counts are the claims, and nothing is remembered.
+        voices : sequence [M], optional
+            By whom each sender came in: senders with equal values count together as one owner of a class. The receiver
+            itself always counts by itself.
         """
         if is_array(own) or isinstance(received, Pool) or is_array(received):
             _refuse_heads()
@@ -358,7 +369,7 @@ class Evidence(Rule):
                 here = to_numpy(mask)[place]
                 theirs = [one if bool(present) else None for one, present in zip(theirs, here, strict=True)]
             held = Evaluation(x[place], y[place])
-            parts.append(self.weigh(mine[place] if place else mine, theirs, held, generator))
+            parts.append(self.weigh(mine[place] if place else mine, theirs, held, generator, voices))
         return EvidenceDecision(parts, batch, own.rows)
 
     def weigh(
@@ -367,8 +378,9 @@ class Evidence(Rule):
         theirs: Sequence[Statement | None],
         samples: Evaluation,
         rng: np.random.Generator | None = None,
+        voices: Sequence[Hashable] | None = None,
     ) -> Weighed:
-        """Decide for one receiver; `theirs` are strangers' statements, None where one is absent."""
+        """Decide for one receiver; `theirs` are strangers' statements, None where one is absent, of so many voices."""
         own = own.numpy()
         classes, features = own.rows.shape
         if not self._states_all:
@@ -377,7 +389,8 @@ class Evidence(Rule):
         x, y = x[y >= 0], y[y >= 0]
         reasons, places, statements = _usable(own, theirs)
         about = x - np.asarray(own.rows)[y]
-        pooled = _drawn(statements, rng)
+        voice = None if voices is None else _numbered(voices, places, len(theirs))
+        pooled = _drawn(statements, rng) if voice is None else _drawn(_merged(statements, voice, rng), rng)
         trust = TRUST if self.cautious else math.inf
         scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
@@ -386,7 +399,7 @@ class Evidence(Rule):
         means = np.stack([np.asarray(statements[who].rows)[c] for who, c in zip(owner, label, strict=True)])
         count = np.array([np.asarray(statements[who].counts)[c] for who, c in zip(owner, label, strict=True)])
         stated = scatter.vectors(means)
-        claims = Claims(owner, label, count, stated.products(), classes)
+        claims = Claims(owner, label, count, stated.products(), classes, None if voice is None else voice[owner])
         rest = scatter.vectors(about)
         freedom = len(y) - len(np.unique(y))
         # Too few samples to measure: what the pooled scatter expects, one a dimension that it leaves.
@@ -528,7 +541,7 @@ class Evidence(Rule):
             elif label in found.disputed:
                 reason = Reason.DISPUTED
             elif weights[number] < 1:
-                reason = Reason.COPY
+                reason = Reason.SAME_VOICE if _shares_voice(claims, number) else Reason.COPY
             elif share <= 0:
                 reason = Reason.DISSENTS
             else:
@@ -560,6 +573,40 @@ def _usable(own: Statement, theirs: Sequence[Statement | None]) -> tuple[Integer
     return reasons, np.array(places), statements
 
 
+def _numbered(voices: Sequence[Hashable], places: Integers, senders: int) -> Integers:
+    """Return the number of the voice of every usable statement; the receiver has one of its own."""
+    if len(voices) != senders:
+        raise ValueError(f"voices has {len(voices)} values for {senders} statements: give one for each")
+    numbers: dict[Hashable, int] = {}
+    return np.array([-1 if place < 0 else numbers.setdefault(voices[place], len(numbers)) for place in places])
+
+
+def _shares_voice(claims: Claims, number: int) -> bool:
+    """Return whether a claim counts together with another one of its class, since both came in by one member."""
+    if claims.voice is None:
+        return False
+    return int(((claims.label == claims.label[number]) & (claims.voice == claims.voice[number])).sum()) > 1
+
+
+def _merged(statements: list[Statement], voice: Integers, rng: np.random.Generator | None) -> list[Statement]:
+    """Return one statement for each voice, whose scatter is the mean of its members'; the own one first.
+
+    Of a voice with many members some are drawn, so that there are about SKETCHES in all.
+    """
+    names = np.unique(voice)
+    most, draws = max(1, SKETCHES // len(names)), rng or np.random.default_rng(0)
+    found = []
+    for name in names:
+        those = np.flatnonzero(voice == name)
+        those = those if len(those) <= most else np.sort(draws.choice(those, most, replace=False))
+        some = [statements[place].numpy() for place in those]
+        factors = np.concatenate([np.asarray(one.factors) for one in some]) / np.sqrt(len(some))
+        diagonal = np.mean([np.asarray(one.diagonal) for one in some], axis=0)
+        counts = np.sum([np.asarray(one.counts) for one in some], axis=0)
+        found.append(Statement(some[0].rows, counts, factors, diagonal))
+    return found
+
+
 def _drawn(statements: list[Statement], rng: np.random.Generator | None) -> list[Statement]:
     """Return the statements whose scatter is pooled, the own one first."""
     if len(statements) <= SKETCHES:
@@ -589,7 +636,7 @@ def _twins(claims: Claims, weights: Floats, places: Integers, senders: int) -> I
     squares = np.diag(claims.products)
     for who in range(1, len(places)):
         mine = np.flatnonzero(claims.owner == who)
-        if not len(mine) or (weights[mine] == 1).any():
+        if not len(mine) or (weights[mine] == 1).any() or _shares_voice(claims, int(mine[0])):
             continue
         same = np.flatnonzero((claims.label == claims.label[mine[0]]) & (claims.owner != who) & (claims.owner > 0))
         if len(same):
