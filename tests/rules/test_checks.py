@@ -25,7 +25,7 @@ POOL = Pool(RECEIVED, np.arange(5))
 @pytest.mark.parametrize(
     ("own", "received", "message"),
     [
-        ([[1.0]], RECEIVED, "own must be an array .* not list; strangers' arrays go through rules.stack"),
+        ([[1.0]], RECEIVED, "own must be an array .* not list; pass arrays of unknown origin through rules.stack"),
         (OWN, [OWN], "received must be an array .* not list"),
         (OWN, torch.zeros(5, 3, 4), "must come from one array library, not ndarray and Tensor"),
         (OWN.astype(np.float16), RECEIVED, "own must be of type float32 or float64, not float16"),

@@ -70,7 +70,7 @@ def test_the_state_of_each_receiver_is_its_own() -> None:
 def test_a_wrong_state_is_a_mistake() -> None:
     own, received = np.zeros((3, 4, 5)), np.zeros((3, 6, 4, 5))
     for state, words in (
-        ({"calls": np.zeros(3)}, "Counts remembers"),
+        ({"calls": np.zeros(3)}, "Counts has the state"),
         ({"calls": np.zeros(2, dtype=np.int64), "own": own}, "must have shape"),
         ([1], "must be a mapping"),
     ):

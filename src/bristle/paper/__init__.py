@@ -1,4 +1,4 @@
-"""The paper's experiments as declarations, the engines that run them, and what of its claims held."""
+"""The paper's experiments as declarations, engines that run them, and checks of its claims."""
 
 from bristle.paper.declaration import Contender, Figure, RunTask, Setting, Size, WorldPanel
 from bristle.paper.figures import figures

@@ -14,7 +14,7 @@ Outcome = Callable[[MeasuredRows], tuple[bool, str]]
 
 
 class NotMeasuredError(Exception):
-    """Something that a check needs was not run, or not to the end."""
+    """A run that a check needs is missing or incomplete."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class ClaimResult(Finding):
 
 @dataclass(frozen=True)
 class Check:
-    """A claim about a figure, and how rows are asked for it."""
+    """A claim about a figure, and the check of the rows."""
 
     figure: str
     claim: str
@@ -91,7 +91,7 @@ def _at_least(figure: str, panels: tuple[str, ...], level: float) -> Outcome:
 
 
 def _below(figure: str, panel: str, rules: tuple[str, ...], level: float, *, above: bool = False) -> Outcome:
-    """Check that all rules end below a level, or all at or `above` it."""
+    """Return a check that all rules end below a level, or with `above` at least at it."""
 
     def check(m: MeasuredRows) -> tuple[bool, str]:
         values = {rule: need(m.final(figure, panel, rule)) for rule in rules}
@@ -387,11 +387,11 @@ TARGETS = (
 
 
 BARS = tuple(one.check() for one in TARGETS)
-"""All of them, as checks."""
+"""All claims and bars, as checks."""
 
 
 def observations(measured: MeasuredRows, panels: list[tuple[str, str]]) -> list[ClaimResult]:
-    """Return the worlds where another rule ends above Bristle."""
+    """Return the worlds in which another rule ends above Bristle."""
     found = []
     for figure, panel in panels:
         ours = measured.final(figure, panel)

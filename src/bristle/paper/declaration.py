@@ -11,12 +11,12 @@ from bristle.learning import TrainingSettings
 from bristle.rules import RULES
 
 Kind = Literal["world", "oracle", "speed", "distances", "regular"]
-"""What a task measures: a world under a rule, the oracle of its data, the time of a rule, distances, whole networks."""
+"""Kinds of tasks: a world with a rule, the oracle of its data, the time of a rule, distances, whole networks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How long and how closely worlds are watched, and how many samples there are (None: all)."""
+    """Number of iterations, interval of evaluations, and number of samples (None: all)."""
 
     iterations: int = 300
     every: int = 10
@@ -66,7 +66,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A world without its rule: benign peers, attackers on top of them, and what everybody holds and hears.
+    """A world without its rule: benign peers, attackers, their samples and connections.
 
     `hears` is how many random benign peers each one hears, drawn once; None stands for all. Every benign peer hears
     every attacker.
@@ -194,7 +194,7 @@ class Figure:
 
 
 ORACLE = "oracle"
-"""Not a contender: one head trained on what all benign peers hold together."""
+"""Not a contender: one head trained on the pooled samples of all benign peers."""
 
 LOCAL = Contender(label="local", rule="local", note="never integrates")
 

@@ -9,7 +9,7 @@ from bristle.attacks import ATTACKS
 from bristle.paper.declaration import Figure, Setting, WorldPanel
 
 MATCHED = ("bristle", "evidence")
-"""Who defends."""
+"""Rules of the table."""
 
 KNOWING = ("foreign-trojan", "excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate")
 """Attacks on what a victim cannot test."""
@@ -20,7 +20,7 @@ OVERSHOOTING = ("alie", "trimmed-mean", "trimmed-mean-along")
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """A world of the table: 2 samples a class and peer, everybody hears everybody."""
+    """A world of the table: 2 samples per class and peer, a full mesh."""
 
     attack: str
     peers: int = 10
@@ -39,7 +39,7 @@ class Match:
 
 
 SIZES = ((10, 1, 4), (10, 2, 4), (10, 3, 4), (10, 5, 4), (30, 9, 4), (10, 1, 2), (10, 5, 6), (10, 5, 10))
-"""Peers, attackers and classes a peer: below, at and beyond the number of honest owners of a class."""
+"""Peers, attackers and classes per peer: attackers below, at and beyond the number of honest owners of a class."""
 
 MATCHES = tuple(
     Match(attack=attack, peers=peers, attackers=attackers, classes_per_peer=classes)
@@ -74,7 +74,7 @@ TEN, MORE = Setting(attackers=5), Setting(attackers=5, samples_per_class=10)
 
 
 def _attacked(setting: Setting, attack: str, *, name: str, title: str) -> WorldPanel:
-    """Return the panel of an attack, with the author's run of it if he kept one."""
+    """Return the panel of an attack, with the author's run if there is one."""
     plain = attack.removesuffix("-along")
     kind = "iid" if setting.classes_per_peer == 10 else "noniid"
     attackers, caveat = setting.attackers, REVERSED if attack in ("krum", "trimmed-mean") else ""
@@ -117,7 +117,7 @@ REGULAR = WorldPanel(
 
 
 def iid(world: Setting, chosen: dict[str, str]) -> tuple[WorldPanel, ...]:
-    """Return a panel for each attack, whose name says how many there are."""
+    """Return a panel for each number of attackers, which its name says."""
     count = f"{world.peers}+{world.attackers}"
     return tuple(
         _attacked(world, attack, name=f"{attack} {count}", title=f"{title}, {count}")
@@ -141,7 +141,7 @@ def red_team() -> tuple[WorldPanel, ...]:
 
 
 def knowing() -> tuple[WorldPanel, ...]:
-    """Return panels of attackers that are honest where their victim can test them."""
+    """Return panels of attackers that are honest in the classes that their victim can test."""
     return tuple(
         WorldPanel(
             name=match.name,

@@ -1,4 +1,4 @@
-"""What rows say about a line of a figure: means over seeds, bands, traffic, and the author's curves."""
+"""Lines of figures from rows: means over seeds, bands, traffic, and the author's curves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRows:
-    """Rows of worlds, asked by figure, panel and rule.
+    """Rows of worlds by figure, panel and rule.
 
     `last` is the iteration that results are read at; a line that did not get there has no result.
     """
@@ -109,7 +109,7 @@ NEIGHBOURS = (1, 2, 4, 8, 14, 32, 64, 96)
 
 
 def bytes_per_iteration(shape: tuple[int, int], neighbours: int) -> int:
-    """Return what a peer sends in an iteration: a model of `shape` to each neighbour."""
+    """Return the bytes that a peer sends in an iteration: a model of `shape` to each neighbour."""
     return neighbours * head_bytes(*shape)
 
 
@@ -128,7 +128,7 @@ class Curve:
 
 
 def author_curve(panel: WorldPanel, rule: str) -> Curve | None:
-    """Return the author's curve of a rule in a panel's experiment; None if he kept none."""
+    """Return the author's curve of a rule in a panel's experiment; None if there is none."""
     return None if panel.author is None else _curves().get((*panel.author, rule))
 
 

@@ -1,4 +1,4 @@
-"""Which tasks the wanted figures need, each once, and how their rows become rows of figures."""
+"""Tasks of the wanted figures, each once, and their rows as rows of figures."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from bristle.paper.figures import ALONG, FANG
 
 Row = dict[str, Any]
 CONNECTED = (1, 2, 4, 8, 16, 32, 64, 96)
-"""How many peers one is connected to in the figure of speed."""
+"""Numbers of connected peers in the figure of speed."""
 
 SPEED_WORLD = Setting(peers=65, attackers=32, attack="label-flip", hears=8)
 SPEED_ITERATIONS = 30
 TIMED = ("speed",)
-"""Kinds of tasks that measure time: they are run one by one, when nothing else is."""
+"""Kinds of tasks that measure time: they are run one by one, after all others."""
 
 # Rules that look at distances and values alone aggregate whole networks as they do heads.
 REGULAR = ("fedavg", "median", "krum", "bridge")
@@ -37,7 +37,7 @@ REGULAR = ("fedavg", "median", "krum", "bridge")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A line of a figure for one seed: whose rows stand where."""
+    """A line of a figure for one seed, and its task."""
 
     figure: Figure
     panel: WorldPanel | None
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is to be reproduced.
+    """Figures, rules, seeds and size of a reproduction.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ def entries(wanted: Wanted) -> list[Entry]:
 
 
 def tasks(wanted: Iterable[Entry]) -> list[RunTask]:
-    """Return what must be run, each task once, those that take long first."""
+    """Return the tasks to run, each once, the longest first."""
     distinct = {entry.task.text: entry.task for entry in wanted}
     return sorted(distinct.values(), key=lambda task: -task.cost)
 
 
 def rows(wanted: Sequence[Entry], results: Mapping[str, list[Row]]) -> list[Row]:
-    """Return the rows of figures, given those of tasks; lines whose task has no result are left out."""
+    """Return the rows of figures from those of tasks; lines whose task has no result are left out."""
     return [_labelled(entry, row) for entry in wanted for row in results.get(entry.task.text, [])]
 
 
@@ -114,7 +114,7 @@ def _labelled(entry: Entry, row: Row) -> Row:
     labelled: Row = {"figure": entry.figure.name, "panel": panel} | row
     labelled |= {"figure": entry.figure.name, "rule": entry.label}
     if entry.panel is not None and entry.label in (LOCAL.label, ORACLE):
-        # They were run without attackers, whom they do not hear, and nobody waits for what they could send.
+        # They were run without attackers, since they hear none.
         labelled |= {"attack": entry.panel.setting.attack, "attackers": entry.panel.setting.attackers, "bytes_sent": 0}
     return labelled
 

@@ -36,7 +36,7 @@ from bristle.wire.sizes import head_bytes
 Row = dict[str, Any]
 WIDTHS = (10, CHANNELS)
 TEST_SAMPLES = 2000
-"""How many test images are enough for whole networks, whose evaluation would take longer than all their training."""
+"""Number of test images for whole networks, whose evaluation on all would take longer than their training."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _images() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def regular(scenario: Scenario, *, every: int, test_samples: int | None, tick: Callable[[int], None]) -> list[Row]:
-    """Run honest peers that hear everybody, with the samples and mini-batches that the world of heads would have.
+    """Run honest peers in a full mesh, with the samples and mini-batches of the world of heads.
 
     All begin with the same network: means of networks that began apart are of no use.
     """

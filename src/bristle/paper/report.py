@@ -1,4 +1,4 @@
-"""What a reproduction shows: rows and declarations made into the sections, panels, tables and findings of a report."""
+"""The report of a reproduction: sections, panels, tables and findings from rows and declarations."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bristle.rules.bristle import Integrator
 
 REFERENCES = ("local", ORACLE)
 AUTHORS_LINES = ("bristle",)
-"""Whose curves by the author are drawn; the tables have the ends of all of them."""
+"""Rules whose curves by the author are drawn; tables have the final values of all."""
 
 
 def findings_of(made: Reproduction) -> list[ClaimResult]:
-    """Return every claim and bar about the wanted figures, and where another rule ends above Bristle."""
+    """Return all claims and bars about the wanted figures, and the worlds in which another rule ends above Bristle."""
     wanted = made.wanted
     measured = MeasuredRows(made.rows, wanted.size.iterations)
     names = {figure.name for figure in wanted.figures}
@@ -119,7 +119,7 @@ def _worlds(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Content:
 
 
 def _matches(figure: Figure, wanted: Wanted, measured: MeasuredRows) -> Table:
-    """Put rules side by side, a world a line."""
+    """Return a table with a row per world and a column per rule."""
     labels = [contender.label for contender in wanted.contenders(figure)] + [ORACLE]
     rows: list[tuple[str | float, ...]] = []
     for panel in wanted.panels(figure):
@@ -254,7 +254,7 @@ _CONTENT = {"worlds": _worlds, "speed": _speed, "traffic": _traffic, "distances"
 
 
 def said(found: Sequence[ClaimResult]) -> list[str]:
-    """Return findings as lines for a terminal, those that did not hold last: they stay in sight."""
+    """Return findings as lines for a terminal, those that did not hold last, so that they stay visible."""
     judged = sorted((one for one in found if one.held is not None), key=lambda one: not one.held)
     lines = [
         f"{'held' if one.held else 'NOT HELD':>8}  {one.source:6}  {one.figure}: {one.claim}: {one.measured}"

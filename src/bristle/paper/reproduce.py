@@ -1,4 +1,4 @@
-"""The paper's figures, reproduced: what is wanted, what must be run for it, and what is written of it."""
+"""Reproduce the paper's figures: choose tasks, run them, write results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bristle.simulation.config import DataSection, read
 Row = dict[str, Any]
 WORK = "bristle.paper.work:work"
 QUICK = Size(iterations=50, every=10, train_samples=12_000, test_samples=2_000)
-"""A small size that shows whether everything works, not what a rule is worth; with one seed."""
+"""A small size with one seed, to check that everything works."""
 
 COLUMNS = (
     "figure", "panel", "rule", "attack", "peers", "attackers", "classes_per_peer", "samples_per_class", "seed",
@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """Results of a reproduction: rows of worlds, other measurements, and what was wanted."""
+    """Results of a reproduction: rows of worlds, other measurements, and the request."""
 
     wanted: Wanted
     rows: tuple[Row, ...]
@@ -64,7 +64,7 @@ def wanted_of(
     full: bool = False,
     quick: bool = False,
 ) -> Wanted:
-    """Return what is to be reproduced, or raise ValueError before anything is run."""
+    """Return a checked request, or raise ValueError before anything is run."""
     known = {figure.name: figure for figure in figures()}
     for name in names:
         if name not in known:
@@ -86,7 +86,7 @@ def wanted_of(
 
 
 def contender(name: str) -> Contender:
-    """Return a contender by its label, by a rule's name, installed ones included, or as `module:name`."""
+    """Return a contender by its label, a rule's name or `module:name`."""
     known = {known.label: known for known in full_contenders()}
     if name in known:
         return known[name]
@@ -114,7 +114,7 @@ def reproduce(
     processes: int | None = None,
     progress: ReproductionProgress | None = None,
 ) -> Reproduction:
-    """Run what is wanted and not yet in `out`, and return all of it.
+    """Run the wanted tasks that are not yet in `out`, and return all results.
 
     Finished runs are kept in `out/runs`, so that after an interruption the same call goes on.
 

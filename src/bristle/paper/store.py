@@ -22,7 +22,7 @@ ENGINE = ("_core", "attacks", "backbones", "data", "learning", "peer/step.py", "
 
 
 class Store:
-    """A folder of finished runs, each known by its task and by the versions that it was run with."""
+    """A folder of finished runs, identified by task and versions."""
 
     def __init__(self, folder: Path, versions: Mapping[str, str]) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Store:
 
 
 def versions(*, release: str, backbone: str) -> dict[str, str]:
-    """Return all that results depend on besides their task: releases, the engine's sources and the backbone."""
+    """Return the versions that results depend on: releases, the engine's sources and the backbone."""
     return {
         "bristle": release,
         "engine": engine_digest(),
@@ -96,7 +96,7 @@ def save_features(data: FeatureData, folder: Path) -> None:
 
 
 def load_features(folder: Path) -> FeatureData:
-    """Return what `save_features` wrote, mapped and read-only."""
+    """Return the arrays of `save_features`, memory-mapped and read-only."""
     train, train_labels, test, test_labels = (
         np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)) for name in ARRAYS
     )

@@ -48,7 +48,7 @@ def _world(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 
 
 def _oracle(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> list[Row]:
-    """Train one head on the samples of all benign peers, in as many steps as they take."""
+    """Train one head on the samples of all benign peers, in as many steps as iterations."""
     accuracy = oracle_accuracy(World(scenario, data).held, data, steps=scenario.iterations)
     return [{"rule": "oracle", **benign_row(scenario, scenario.iterations, accuracy, accuracy, sent=0)}]
 
@@ -71,7 +71,7 @@ def benign_row(scenario: Scenario, iteration: int, mean: float, worst: float, *,
 
 @dataclass(frozen=True, kw_only=True)
 class _Listening(Local):
-    """Never integrates, and records the distances from every own head to the heads received in the last iteration."""
+    """Never integrates, but records the distances of received heads from the own ones in the last iteration."""
 
     heard: list[np.ndarray[Any, Any]] = field(default_factory=list, compare=False)
 
@@ -155,7 +155,7 @@ def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
-    """Return the shortest time that some work takes."""
+    """Return the shortest time of several runs."""
     return 1e3 * min(timeit.repeat(work, number=1, repeat=REPEATS))
 
 

@@ -37,7 +37,7 @@ def write(
     """Write report.html, and for every section with panels its figure as PNG and as SVG; return their paths.
 
     The same report gives the same bytes. Nothing is written before all of it is made. Needs matplotlib. `progress` is
-    told how many sections are drawn, and of how many. More than one of `processes` draw large reports sooner; a script
+    called with (sections drawn, total). Several `processes` draw large reports faster; a script
     that asks for them needs its `if __name__ == "__main__"`.
     """
     from bristle.report.page import draw, page  # noqa: PLC0415 - matplotlib is an extra

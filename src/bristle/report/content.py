@@ -1,4 +1,4 @@
-"""What a report is made of: plain values, checked when they are made."""
+"""Contents of a report: plain values, checked on construction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class LineKind(StrEnum):
-    """Whose line it is, which decides how it is drawn."""
+    """The source of a line, which determines its style."""
 
     RULE = "rule"  # measured by us: solid, with the rule's colour and marker
     AUTHOR = "author"  # the author's own run of the rule of that label: dotted, in the rule's colour
@@ -20,7 +20,7 @@ class LineKind(StrEnum):
 
 
 class Source(StrEnum):
-    """Where a finding's claim comes from."""
+    """The source of a claim."""
 
     PAPER = "paper"
     TARGET = "target"
@@ -28,7 +28,7 @@ class Source(StrEnum):
 
 
 class Better(StrEnum):
-    """Which end of the y axis is the good one."""
+    """The better direction of the y axis."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -93,7 +93,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A claim, whether it held (None: not measured) and the number that says so."""
+    """A claim, whether it held (None: not measured), and the measured number."""
 
     claim: str
     held: bool | None
@@ -106,7 +106,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; numbers stand to the right."""
+    """A table; numbers are right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -121,7 +121,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report; its name is that of its figure's files. A blank line in the text starts a paragraph."""
+    """A section of a report; its figure's files have its name. A blank line in the text starts a paragraph."""
 
     name: str
     title: str
@@ -137,7 +137,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The whole: a summary, sections, and the facts that let others repeat it (versions, seeds, machine, date)."""
+    """A report: summary, sections, and facts for reproduction (versions, seeds, machine, date)."""
 
     title: str
     summary: str

@@ -25,7 +25,7 @@ COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 
 
 def variable(colour: str) -> str:
-    """Return the name of the CSS variable that stands for a colour of the light scheme."""
+    """Return the CSS variable of a colour of the light scheme."""
     return f"--on-{colour.removeprefix('#')}"
 
 
@@ -206,7 +206,7 @@ def section_files(section: Section, styles: Styles) -> tuple[bytes, bytes]:
 
 
 def panel_svg(panel: Panel, styles: Styles, *, salt: str, width: float) -> bytes:
-    """Return one panel as SVG, so many inches wide, without title, legend and background: the page has those."""
+    """Return one panel as SVG of a width in inches, without title, legend and background, which the page has."""
     with _settings(salt):
         figure = Figure(figsize=(width, 0.68 * width), layout="constrained")
         _draw(figure.add_subplot(), panel, styles)
@@ -216,7 +216,7 @@ def panel_svg(panel: Panel, styles: Styles, *, salt: str, width: float) -> bytes
 
 @cache
 def sample_svg(style: Style) -> bytes:
-    """Return the bit of line that stands in a legend."""
+    """Return a sample of a line for the legend."""
     with _settings("legend"):
         figure = Figure(figsize=(0.42, 0.16))
         line = _handle(style)
@@ -227,7 +227,7 @@ def sample_svg(style: Style) -> bytes:
 
 
 def legend_entries(panels: tuple[Panel, ...], styles: Styles) -> list[tuple[str, Style]]:
-    """Return what a shared legend lists: rules in a fixed order, the author's runs as one, references last."""
+    """Return the entries of a shared legend: rules in a fixed order, the author's runs as one, references last."""
     lines = [line for panel in panels for line in panel.lines]
     own = {rule_of(line) for line in lines if line.kind is LineKind.RULE}
     entries: dict[str, Style] = {}
@@ -295,7 +295,7 @@ def _handle(style: Style) -> Line2D:
 
 
 def _legend_columns(labels: list[str], width: float) -> int:
-    """Return how many columns fit, at what a letter and the bit of line before it take."""
+    """Return the number of columns that fit, by the width of letters and samples of lines."""
     for columns in range(len(labels), 1, -1):
         rows, longer = divmod(len(labels), columns)  # The first columns have one label more than the others.
         starts = [at * rows + min(at, longer) for at in range(columns + 1)]
@@ -306,7 +306,7 @@ def _legend_columns(labels: list[str], width: float) -> int:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Lay out all labels once: otherwise every file that is saved does it again, which is slow."""
+    """Lay out all labels once, since saving each file would repeat it."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

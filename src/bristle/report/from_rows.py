@@ -20,28 +20,27 @@ from bristle.report.words import best_of, last_of, number, one_line
 Row = Mapping[str, Any]
 
 LONGEST = 40
-"""Characters of a name or a value that a label shows."""
+"""Largest number of characters of a name or a value in a label."""
 
 
 def told_apart(rows: Iterable[Row], *, alike: Iterable[str]) -> list[Row]:
-    """Return rows whose `rule` says what differs, where runs of a rule in the same panel have other `settings`.
+    """Return rows with different settings added to `rule`, if runs of a rule in the same panel have several.
 
     Parameters
     ----------
     rows
-        Rows; `settings` holds what a run was told beyond the defaults, as text by key: `{"rule.alpha": "0.2"}`. Rows
-        without any are of runs that were told nothing.
+        Rows; `settings` holds the non-default settings of a run, as text by key: `{"rule.alpha": "0.2"}`.
     alike
         The columns that are the same within a panel. Seeds are not among them: they share a line.
 
     """
-    told, panel_of = list(rows), partial(_values_of, columns=("figure", "rule", *alike))
+    given, panel_of = list(rows), partial(_values_of, columns=("figure", "rule", *alike))
     variants: dict[tuple[Any, ...], list[dict[str, str]]] = {}
-    for row in told:
+    for row in given:
         known = variants.setdefault(panel_of(row), [])
         if _settings(row) not in known:
             known.append(_settings(row))
-    return [_labelled(row, variants[panel_of(row)]) for row in told]
+    return [_labelled(row, variants[panel_of(row)]) for row in given]
 
 
 def grouped(rows: Iterable[Row], *, purpose: str) -> dict[tuple[str, RunSetting, str, int], list[Row]]:
@@ -87,7 +86,7 @@ def _with_mean_holdings(rows: list[Row]) -> list[Row]:
 
 
 def rule_in(label: str) -> str:
-    """Return the rule's name in a label, without what differs."""
+    """Return the rule's name in a label, without settings."""
     return label.partition(" (")[0]
 
 
@@ -100,7 +99,7 @@ def _labelled(row: Row, variants: list[dict[str, str]]) -> Row:
 
 
 def _name(key: str) -> str:
-    """Return a key as a label has it: the rule's options bare, `topology ring` for a name."""
+    """Return a setting's key in a label: a rule's options without prefix, `topology ring` for a name."""
     return one_line(key.removesuffix(".name").removeprefix("rule.").replace(".", " "), longest=LONGEST)
 
 
@@ -116,7 +115,7 @@ Runs = dict[int, dict[int, Row]]  # seed -> iteration -> row
 
 NEEDED = ("rule", "iteration", "accuracy_mean")
 MEASURED = ("accuracy_mean", "accuracy_min", "bytes_sent", "weight_benign", "weight_malicious")
-# What tells settings apart, and how a setting is named.
+# Columns that define a setting, and its name.
 SETTING = {
     "attack": "{} attack",
     "peers": "{} peers",
@@ -131,16 +130,16 @@ HOLDINGS = ("classes_per_peer", "samples_per_class")
 
 @dataclass(frozen=True)
 class RunSetting:
-    """What a panel was measured in, in the order of SETTING; None where the rows do not say."""
+    """The world of a panel, in the order of SETTING; None where rows lack a column."""
 
     values: tuple[Any, ...]
 
     def words(self, columns: Iterable[str]) -> str:
         """Return the values of some columns, in words."""
-        told = dict(zip(SETTING, self.values, strict=True))
+        known = dict(zip(SETTING, self.values, strict=True))
         said = []
         for column in columns:
-            value = told[column]
+            value = known[column]
             if value is None:
                 continue
             if column == "attack" and value == "none":
@@ -177,8 +176,8 @@ def report_of(rows: Iterable[Row], *, title: str = "Bristle: results", facts: Se
     names = _file_names(list(figures))
     sections = tuple(_section(names[figure], figure, settings) for figure, settings in figures.items())
     seeds = sorted({seed for *_, seed in runs})
-    told = [*facts, ("Rows", number(sum(map(len, runs.values())))), ("Seeds", ", ".join(map(str, seeds)))]
-    return Report(title=title, summary=_summary(figures, sections, len(seeds)), sections=sections, facts=tuple(told))
+    about = [*facts, ("Rows", number(sum(map(len, runs.values())))), ("Seeds", ", ".join(map(str, seeds)))]
+    return Report(title=title, summary=_summary(figures, sections, len(seeds)), sections=sections, facts=tuple(about))
 
 
 def check_row(row: Row) -> None:
@@ -264,14 +263,14 @@ def _panel(title: str, runs: dict[str, Runs]) -> Panel:
 
 
 def _order(rule_and_run: tuple[str, Runs]) -> tuple[int, str]:
-    """Return where a rule stands: known ones in their order in every figure, then others, then references."""
+    """Return the sort key of a rule: known ones in their fixed order, then others, then references."""
     rule = rule_and_run[0]
     known = RULES.get(rule_in(rule)) or REFERENCES.get(rule_in(rule))
     return (known.rank if known else len(RULES), rule)
 
 
 def _shared_iterations(run: Runs) -> list[int]:
-    """Return the iterations that all seeds have, so that every point is a mean of the same runs."""
+    """Return the iterations of all seeds, so that every point is a mean of the same runs."""
     shared = set.intersection(*(set(rows) for rows in run.values()))
     if not shared:
         rule = next(iter(next(iter(run.values())).values()))["rule"]
@@ -280,7 +279,7 @@ def _shared_iterations(run: Runs) -> list[int]:
 
 
 def _details(settings: dict[RunSetting, dict[str, Runs]], titles: dict[RunSetting, str]) -> tuple[Table, ...]:
-    """Return what else is known of the ends: the worst peer, traffic, and whom the rule listened to."""
+    """Return further results of the last rows: worst peer, traffic and weights."""
     heads = {
         "accuracy_mean": "Accuracy",
         "accuracy_min": "Worst peer",
@@ -310,13 +309,13 @@ def _interval(values: list[float]) -> str:
 
 
 def _bounds(accuracies: list[float]) -> tuple[float, float]:
-    """Return the confidence interval of a mean accuracy, cut to what an accuracy can be."""
+    """Return the confidence interval of a mean accuracy, cut to [0, 1]."""
     low, high = mean_interval(accuracies)
     return max(0.0, low), min(1.0, high)
 
 
 def _beaten(panel: Panel) -> list[Finding]:
-    """Return a finding where other rules end above Bristle."""
+    """Return a finding if other rules end above Bristle."""
     ends = {line.label: last_of(line) for line in panel.lines}
     best = " and ".join(sorted(best_of(panel)))
     if not best or "bristle" in best_of(panel) or "bristle" not in ends:
@@ -331,7 +330,7 @@ def _beaten(panel: Panel) -> list[Finding]:
 
 
 def _took_nothing(rule: str, run: Runs) -> bool:
-    """Return whether a rule that tests heads gave no weight to any of others', in any row."""
+    """Return whether a rule that tests heads gave no weight to received heads in any row."""
     name, rows = rule_in(rule).rpartition("+")[2], [row for rows in run.values() for row in rows.values()]
     others = any((row.get("peers") or 0) + (row.get("attackers") or 0) > 1 for row in rows)
     if name not in rules.names() or not rules.create(name).test_samples or not others:
@@ -375,7 +374,7 @@ def _singular(match: re.Match[str]) -> str:
 
 
 def _file_names(figures: list[str]) -> dict[str, str]:
-    """Return a name fit for files for every figure, each different."""
+    """Return a different file name for every figure."""
     names: dict[str, str] = {}
     for figure in figures:
         slug = re.sub(r"[^a-z0-9._-]+", "-", one_line(figure, longest=60).lower()).strip("-._") or "figure"

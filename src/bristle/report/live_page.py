@@ -19,19 +19,19 @@ NOTHING_ELSE = "default-src 'none'; img-src data:; base-uri 'none'; form-action 
 
 @dataclass(frozen=True)
 class LivePage:
-    """A page and the policy that browsers are to hold it to."""
+    """A page and its content security policy."""
 
     html: str
     policy: str
 
 
 def live_page() -> LivePage:
-    """Return the page of a run that goes on: it asks for `state`, beside itself, again and again."""
+    """Return the page of a running run, which polls `state` beside it."""
     return _page("Bristle", {"live": True}, connect="'self'")
 
 
 def recorded_page(runs: Sequence[Snapshot], *, title: str = "Bristle") -> str:
-    """Return the page of runs after the fact, with everything in it."""
+    """Return the page of finished runs, with their data."""
     if not runs:
         raise ValueError("there is no run to show")
     return _page(title, {"runs": [run.to_dict() for run in runs]}, connect="'none'").html
@@ -53,7 +53,7 @@ def _page(title: str, content: dict[str, object], *, connect: str) -> LivePage:
 
 
 def _data(content: dict[str, object]) -> str:
-    """Return JSON that cannot end the element it stands in, whatever names hold."""
+    """Return JSON in which no name can end the enclosing element."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

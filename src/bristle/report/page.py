@@ -30,7 +30,7 @@ def claims_table(rows: list[tuple[Finding, str, str]]) -> str:
 
 
 def verdict_span(finding: Finding) -> str:
-    """Return how a claim came out, as a sign and in words."""
+    """Return the verdict on a claim, as a sign and in words."""
     sign, words = verdict(finding)
     return f'<span class="verdict {verdict_class(finding)}"><span aria-hidden="true">{sign}</span> {words}</span>'
 
@@ -41,7 +41,7 @@ def verdict_class(finding: Finding) -> str:
 
 
 def final_values(panels: tuple[Panel, ...], styles: Styles, *, name: str) -> str:
-    """Return where every line ends: a row for every rule, a column for every panel, the best said in words."""
+    """Return a table of final values: a row per rule, a column per panel, the best marked in words."""
     rows: dict[tuple[bool, str], dict[LineKind, dict[int, Line]]] = {}
     placed = [(place, line) for place, panel in enumerate(panels) for line in panel.lines]
     placed.sort(key=lambda each: styles[each[1]].rank)  # in the order of the legend
@@ -66,7 +66,7 @@ def final_values(panels: tuple[Panel, ...], styles: Styles, *, name: str) -> str
 
 
 def plain_table(table: Table, *, name: str) -> str:
-    """Return a table as it was given; the first column heads the rows."""
+    """Return a table; its first column heads the rows."""
     numeric = {
         place
         for place in range(len(table.columns))
@@ -128,7 +128,7 @@ DARK_PAGE = {"--soft": "#1f252c", "--held": "#5fd6a0", "--not-held": "#ff9c85", 
 
 
 def page(report: Report, parts: Sequence[str], styles: Styles) -> str:
-    """Return the whole page; `parts` are those that `section_part` makes of the report's sections."""
+    """Return the whole page; `parts` are the results of `section_part` for the report's sections."""
     sheet = files("bristle.report").joinpath("page.css").read_text(encoding="utf-8")
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""Runs after the fact: the last state of simulations and of single peers, from their rows."""
+"""Finished runs: the last state of simulations and of single peers, from their rows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def is_peer_record(row: Mapping[str, Any]) -> bool:
 
 
 def check_peer_record(row: Mapping[str, Any]) -> None:
-    """Raise ValueError unless it is an iteration as a peer writes it."""
+    """Raise ValueError unless a row is a valid iteration of a peer."""
     try:
         accuracy = row["accuracy"]
         sound = isinstance(row["iteration"], int) and (accuracy is None or math.isfinite(accuracy))
@@ -100,12 +100,12 @@ def rows_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> list[dic
 
 
 def run_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> Snapshot:
-    """Return a peer as it was in the end. Its file has a share of the whole head for each sender, not one a class."""
+    """Return the last snapshot of a peer. Its file has the share of each sender in the whole head, not per class."""
     records = _latest(records)
     heard = next((one for one in reversed(records) if one["heard"]), None)
-    told = [] if heard is None else list(heard["heard"])[: room_for(1) - 1]
+    shown = [] if heard is None else list(heard["heard"])[: room_for(1) - 1]
     others = tuple(
-        Member(name=one["sender"][:SHOWN], kind=MemberKind.UNKNOWN, iteration=int(one["iteration"])) for one in told
+        Member(name=one["sender"][:SHOWN], kind=MemberKind.UNKNOWN, iteration=int(one["iteration"])) for one in shown
     )
     last = records[-1]["iteration"]
     measured = [
@@ -115,10 +115,10 @@ def run_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> Snapshot:
         Judgement(
             receiver=0,
             iteration=heard["iteration"],
-            senders=range(1, len(told) + 1),
-            reasons=[CODES[one["reason"]] for one in told],
-            weights=np.array([[one["share"]] for one in told]),
-            unseen=len(heard["heard"]) - len(told),
+            senders=range(1, len(shown) + 1),
+            reasons=[CODES[one["reason"]] for one in shown],
+            weights=np.array([[one["share"]] for one in shown]),
+            unseen=len(heard["heard"]) - len(shown),
         ),
     )  # fmt: skip
     return Snapshot(
@@ -146,5 +146,5 @@ def run_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> Snapshot:
 
 
 def _latest(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return one record for each iteration: after a crash an iteration may be done again."""
+    """Return one record per iteration: after a crash an iteration may be repeated."""
     return sorted({one["iteration"]: one for one in records}.values(), key=lambda one: one["iteration"])

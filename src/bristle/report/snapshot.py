@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bristle.rules.decision import Reason
 
 Point = tuple[int, float, float | None, float | None]
-"""Iteration, accuracy, and the ends of the band where there is one."""
+"""Iteration, accuracy, and the ends of the band if there is one."""
 
 MOST_MEMBERS = 128
 MOST_WEIGHTS = 160_000
@@ -26,7 +26,7 @@ FULL_WEIGHT = 65_535
 
 
 class MemberKind(StrEnum):
-    """What is known of a member: from the outside a liar looks like everybody else."""
+    """Known kind of a member; a live peer cannot know who is malicious."""
 
     BENIGN = "benign"
     MALICIOUS = "malicious"
@@ -80,7 +80,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judgement:
-    """What one receiver decided about the heads that it received last.
+    """The decision of one receiver about the heads that it received last.
 
     Parameters
     ----------
@@ -172,11 +172,11 @@ class Snapshot:
 
 
 REASONS = [{"name": reason.name.lower().replace("_", "-"), "words": reason.words} for reason in Reason]
-"""What reason codes stand for, in their order."""
+"""Words for reason codes, in their order."""
 
 
 def room_for(classes: int) -> int:
-    """Return how many members are shown at most, so that a message stays small whatever the world is like."""
+    """Return the largest number of members to show, so that messages stay small."""
     return max(2, min(MOST_MEMBERS, math.isqrt(MOST_WEIGHTS // max(1, min(classes, MOST_CLASSES)))))
 
 
@@ -207,7 +207,7 @@ def _judgement(one: Judgement, classes: int) -> dict[str, Any]:
 
 
 def read_snapshot(fields: Mapping[str, Any]) -> Snapshot:
-    """Read what `Snapshot.to_dict` returned; ValueError where it is not that."""
+    """Read the result of `Snapshot.to_dict`; raise ValueError if it is invalid."""
     try:
         return _read(fields)
     except (KeyError, TypeError, AttributeError, BadBase64) as error:

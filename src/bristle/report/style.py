@@ -20,7 +20,7 @@ AUTHORS, REFERENCE = 1000, 2000  # ranks: all of these stand behind the rules
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """The style of a line. The smaller `rank`, the further in front it stands."""
+    """The style of a line. Lines with a smaller `rank` are drawn in front."""
 
     colour: str
     dark: str
@@ -101,7 +101,7 @@ class Styles:
 
 
 def rule_of(line: Line) -> str:
-    """Return the name that a line's looks go by."""
+    """Return the name that determines a line's style."""
     name = line.label.strip().lower()
     if line.kind is LineKind.AUTHOR:
         name = name.removesuffix("(author)").strip()
@@ -109,7 +109,7 @@ def rule_of(line: Line) -> str:
 
 
 def _spare(number: int) -> Style:
-    """Return looks for a rule that has none of its own: hollow markers, so that it is not taken for one above."""
+    """Return the style of an unknown rule: hollow markers, to distinguish it from known ones."""
     markers = "os^Dvph"
     lent = list(RULES.values())[3 + number % (len(RULES) - 3)]
     return Style(

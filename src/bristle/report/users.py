@@ -1,4 +1,4 @@
-"""Every user on its own test samples, as a table: where the data are those of real users."""
+"""A table of every user's accuracy on its own test samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bristle.report.words import one_line
 
 COLUMN = "accuracy_per_user"
 LONGEST = 40
-"""Characters of a user's name that are shown."""
+"""Largest number of characters of a user's name to show."""
 
 
 def check_users(row: Mapping[str, Any]) -> None:
@@ -27,7 +27,7 @@ def check_users(row: Mapping[str, Any]) -> None:
 
 
 def user_tables(ends: Iterable[tuple[str, str, Sequence[Mapping[str, Any]]]]) -> tuple[Table, ...]:
-    """Return a table of rules in settings, from the last row of every seed; none where no row speaks of users."""
+    """Return a table of rules and settings, from the last row of every seed; none if rows have no users."""
     rows = []
     for rule, setting, last in ends:
         known: dict[str, list[float]] = {}

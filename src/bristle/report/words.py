@@ -1,4 +1,4 @@
-"""A report in words: numbers, what a picture shows, verdicts. Everything that is seen can be read."""
+"""Texts of a report: numbers, descriptions of figures, verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_line(text: str, *, longest: int | None = None) -> str:
 
 
 def number(value: float) -> str:
-    """Return a measured number as people write it: three decimals below ten, else four digits and thousands apart."""
+    """Return a number as text: three decimals below ten, else four digits with separated thousands."""
     if isinstance(value, int):
         return f"{value:,}"
     if math.isnan(value):
@@ -37,13 +37,13 @@ def number(value: float) -> str:
 
 
 def position(value: float) -> str:
-    """Return a place on an axis: no more digits than it has."""
+    """Return a position on an axis as text, without trailing digits."""
     return f"{value:,g}" if abs(value) < 1e6 else number(float(value))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Last:
-    """Where a line ends."""
+    """The last point of a line."""
 
     x: float
     y: float
@@ -69,7 +69,7 @@ def last_of(line: Line) -> Last:
 
 
 def best_of(panel: Panel) -> set[str]:
-    """Return the labels of the rules that end best, several where the printed numbers are the same."""
+    """Return the labels of the best rules at the end; several if the printed numbers are equal."""
     ends = {line.label: last_of(line).y for line in panel.lines if line.kind is LineKind.RULE}
     if panel.better is Better.NEITHER or len(ends) < 2:
         return set()
@@ -78,7 +78,7 @@ def best_of(panel: Panel) -> set[str]:
 
 
 def seen(panel: Panel) -> str:
-    """Return what a panel shows, for those who do not see it."""
+    """Return a description of a panel, for screen readers."""
     xs = [value for line in panel.lines for value in line.x]
     axes = f"Line chart of {one_line(panel.ylabel)} against {one_line(panel.xlabel)}"
     axes += f" from {position(min(xs))} to {position(max(xs))}."
@@ -93,14 +93,14 @@ def seen(panel: Panel) -> str:
 
 
 def verdict(finding: Finding) -> tuple[str, str]:
-    """Return a sign and words for how a claim came out."""
+    """Return a sign and words for the verdict on a claim."""
     if finding.held is None:
         return ("•", "observed") if finding.source is Source.OBSERVATION else ("?", "not measured")
     return ("✓", "held") if finding.held else ("✗", "not held")
 
 
 def tally(findings: list[Finding]) -> str:
-    """Return how many claims held, in words."""
+    """Return the number of claims that held, in words."""
     counts: dict[str, int] = {}
     for finding in findings:
         words = verdict(finding)[1]

@@ -1,4 +1,4 @@
-"""Aggregation rules: what a peer makes of the heads that it receives.
+"""Aggregation rules: how a peer combines the heads that it receives.
 
 Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
 """
@@ -104,7 +104,7 @@ _STEPS: dict[str, type[Step]] = {
     "clipping": Clipping,
 }
 
-# Packages announce steps in the same group: each is tried as what it is asked for.
+# Packages register rules and steps in the same entry-point group.
 RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules", also_called={"bridge": "trimmed-mean"})
 STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.rules")
 

@@ -1,4 +1,4 @@
-"""Averages: of everybody, of nobody, of those nearest to the own head, and of those with the smallest updates."""
+"""Averages: of all heads, of none, of those nearest to the own head, and of those with the smallest updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bristle.rules.inbox import Inbox
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Rule):
-    r"""x' = x_own: never integrates. The line that says whether learning together is worth it.
+    r"""x' = x_own: never integrates. The baseline that learning together must beat.
 
     Assumes nothing: no f, no data, no history. Costs nothing.
     """
@@ -31,11 +31,11 @@ class FedAvg(Rule):
     r"""x' = (1/n) Σ_j x_j, the own head included.
 
     McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
-    Assumes that everyone is honest: one attacker moves the answer anywhere. Needs no f, no data, no history.
+    Assumes that everyone is honest: one attacker can move the result anywhere. Needs no f, no data, no history.
     O(n d).
     """
 
-    measures = Measure.MEAN  # The mean is all that it takes.
+    measures = Measure.MEAN
     symmetric = True
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
@@ -82,7 +82,7 @@ class CGE(Rule):
     Gupta, Liu and Vaidya, "Byzantine Fault-Tolerant Distributed Machine Learning using D-SGD and Norm-Based Comparative
     Gradient Elimination (CGE)", DSN-W 2021. Where gradients are aggregated the norm is theirs; a head's update is
     measured from `context.previous`, the own head before its latest training (without it, from zero).
-    Assumes at most f attackers, who push hard; needs n > f, else the own head stays. No data. O(n d).
+    Assumes at most f attackers, with large updates; needs n > f, else the own head stays. No data. O(n d).
     """
 
     f: int = 4
@@ -112,13 +112,13 @@ class Balance(Rule):
     r"""Accept j if ‖x_own - x_j‖ ≤ γ exp(-κ t/T) ‖x_own‖; x' = s x_own + (1 - s) mean(accepted).
 
     Fang et al., "Byzantine-Robust Decentralized Federated Learning", CCS 2024 (BALANCE).
-    Assumes that honest heads draw together as training goes on. Needs no f and no data, but the iteration: t of
-    T have passed (`context`; without it, none). O(n d).
+    Assumes that honest heads converge. Needs no f and no data, but the iteration: t of T have passed (`context`;
+    without it, none). O(n d).
 
     Parameters
     ----------
     gamma, kappa : float
-        Width of the acceptance at the start, and how fast it narrows.
+        Width of the acceptance at the start, and rate at which it narrows.
     own_share : float
         s, the weight of the own head.
     """

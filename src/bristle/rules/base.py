@@ -18,18 +18,18 @@ from bristle.rules.short_call import NOTHING, short_call
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rule's answer about one inbox: head [B, F], weights [B, n, C] on demand, reasons [B, received].
+    """The result of `decide` for one inbox: head [B, F], weights [B, n, C] on demand, reasons [B, received].
 
-    These weights have the own head first; a `Decision` leaves it out.
+    These weights have the own head first; those of a `Decision` leave it out.
     """
 
     head: Array
     weights: Callable[[], Array]
     reasons: Array
     stays: Array | None = None
-    """For which receivers [B] the rule could not do its work and kept the own head; None: for none."""
+    """Mask of the receivers [B] for which the rule could not work and kept the own head; None: for none."""
     state: State | None = None
-    """What the rule remembers from now on, arrays [B, ...] as in `task.state`; None: what it remembered before."""
+    """The new state, arrays [B, ...] as in `task.state`; None: unchanged."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Rule(ABC):
     """A rule for aggregating heads: `rule(own, received)` returns a `Decision`.
 
     A rule is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
-    To write one, subclass, and implement `decide` for receivers that all hold the same number of usable
-    models; masks, refusals, batches, pools and checks are dealt with before `decide` is called.
-    A rule that remembers something from call to call also implements `initial_state`.
+    To write one, subclass and implement `decide` for receivers that all hold the same number of usable models; masks,
+    refusals, batches, pools and checks are handled before. A rule with state between calls also implements
+    `initial_state`.
     """
 
     @property
     def shares(self) -> str:
-        """What peers that use the rule exchange: `heads`, or `evidence` (see `bristle.rules.evidence`)."""
+        """What peers with this rule exchange: `heads`, or `evidence` (see `bristle.rules.evidence`)."""
         return "heads"
 
     @property
     def consolidates(self) -> bool:
-        """Whether peers that use the rule train with consolidation (CWR*): foreign rows only ever change here."""
+        """Whether peers with this rule train with consolidation (CWR*): foreign rows change only by integration."""
         return False
 
     @property
@@ -59,15 +59,15 @@ class Rule(ABC):
 
     @property
     def symmetric(self) -> bool:
-        """Whether the own head counts like any other; only among equally good ones the nearest to it may win.
+        """Whether the own head counts like any other, except for breaking ties.
 
-        Servers, which have no head of their own, then aggregate those of clients alone.
+        Servers, which have no head of their own, can then aggregate those of clients alone.
         """
         return False
 
     @property
     def uses_claims(self) -> bool:
-        """Whether the rule uses claims: the classes that a sender says it trains and tests itself."""
+        """Whether the rule uses claims: the classes that senders say they train and test."""
         return False
 
     @property
@@ -77,12 +77,12 @@ class Rule(ABC):
 
     @property
     def measures(self) -> Measure:
-        """What `decide` measures of the models; the check for unfit models is read off the same numbers."""
+        """What `decide` measures of the models; the check for unfit models reuses these numbers."""
         return Measure.NORMS
 
     @property
     def max_candidates(self) -> int | None:
-        """At most so many models, drawn at random, are looked at; None: all. Only for stochastic rules."""
+        """Largest number of models, drawn at random, that are examined; None: all. Only for stochastic rules."""
         return None
 
     def __call__(
@@ -103,23 +103,23 @@ class Rule(ABC):
         own : array [..., C, D]
             The receiver's own head.
         received : array [..., M, C, D] or Pool
-            What it received. Heads that are not finite or out of range are refused, with a reason.
+            The received heads. Those that are not finite or out of range are refused, with a reason.
         mask : boolean array [..., M], optional
             False where a model is absent.
         evaluation : Evaluation, optional
             Held-out samples, for rules that test. Without them such a rule keeps the own head.
         claims : boolean array [..., M, C], optional
-            The classes that each sender says it trains and tests itself, for rules that heed them.
+            The classes that each sender says it trains and tests, for rules that use claims.
         context : Context, optional
-            Where in the run this call stands, for rules with history.
+            Position of this call in the run, for rules with history.
         rng : numpy.random.Generator or array [..., M], optional
             Randomness, for rules that sample: a generator, or uniforms already drawn. None stands for a fixed seed:
-            fine for a single call, but a peer that keeps calling without it would sample the same places each time.
+            fine for a single call, but repeated calls without it sample the same positions each time.
 
         Raises
         ------
         ValueError
-            For a caller's mistake: shapes that do not fit, an own head that is not finite, ...
+            For invalid arguments: shapes that do not match, an own head that is not finite, ...
         """
         if mask is None and evaluation is None and claims is None and context is None:
             decision = self._short_answer(own, received)
@@ -138,16 +138,16 @@ class Rule(ABC):
         return self._answer(call)
 
     def initial_state(self, own: Array) -> State | None:
-        """Return what the rule remembers before its first call, for own heads [..., C, D]; None: it has no memory.
+        """Return the state before the first call, for own heads [..., C, D]; None: the rule has no state.
 
-        Arrays by name, each [..., *] with the axes of the receivers first. `decide` finds them in `task.state` as
-        [B, *] and may put new ones of the same shape and type into `Verdict.state`. Peers and simulated worlds carry
+        Arrays by name, each [..., *] with the axes of the receivers first. `decide` gets them in `task.state` as
+        [B, *] and may return new ones of the same shape and type in `Verdict.state`. Peers and simulated worlds pass
         them from iteration to iteration, and stores and checkpoints keep them.
         """
         return None
 
     def _short_answer(self, own: Array, received: Array | Pool) -> Decision | None:
-        """Answer a call that has nothing to sort out; None where there may be something."""
+        """Decide a simple call directly; return None if it needs `Call`."""
         if self.stochastic or type(self).initial_state is not Rule.initial_state:
             return None
         short = short_call(own, received, self.measures)
@@ -163,7 +163,7 @@ class Rule(ABC):
 
     def _answer(self, call: Call) -> Decision:
         initial = None
-        if type(self).initial_state is not Rule.initial_state:  # Most rules remember nothing: save them the work.
+        if type(self).initial_state is not Rule.initial_state:  # Most rules have no state: save the work.
             initial = self.initial_state(namespace(call.own).reshape(call.own, (-1, *call.head_shape)))
         if initial is not None:
             call.task = replace(call.task, state=self._checked_state(call.task.state or initial, initial))
@@ -190,7 +190,7 @@ class Rule(ABC):
         """Return the new state; raise if its names, shapes or types differ from those of the old one."""
         forms = [{name: (tuple(v.shape), v.dtype) for name, v in state.items()} for state in (found, expected)]
         if forms[0] != forms[1]:
-            raise ValueError(f"{type(self).__name__} remembers {forms[1]}; a state of {forms[0]} is none of its")
+            raise ValueError(f"{type(self).__name__} has the state {forms[1]}, not {forms[0]}")
         return found
 
     def _verdict(self, inbox: Inbox, task: Task) -> Verdict:
@@ -207,7 +207,7 @@ def stay(inbox: Inbox, reason: Reason) -> Verdict:
     """Return the verdict that keeps the own head, with the same `reason` for every model."""
     xp, own = inbox.xp, inbox.own
     stays = xp.ones((own.shape[0],), dtype=xp.bool, device=own.device)
-    # A copy: what is done to the answer must not reach the own head.
+    # A copy, so that writing to the result does not change the own head.
     return Verdict(xp.asarray(own, copy=True), lambda: _only_own(inbox), same_reason(inbox, reason), stays)
 
 

@@ -17,7 +17,7 @@ from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import Inbox
 
-# Of more than this many models, and this many times β, only so many are looked at.
+# Of more models than these, and than this many times β, a sample is examined.
 LOOK_AT, LOOK_AT_BETAS = 48, 1.5
 
 
@@ -31,15 +31,15 @@ class Prioritiser:
     are rounded by largest remainder to sum to β; what a tier cannot fill goes to its neighbours.
 
     Of more than L = max(48, 1.5 β) models, L that are fit for use are drawn uniformly first, and the tiers are cut
-    among these: the thirds of a uniform sample are thirds of all, but for chance, and the cost no longer grows with the
-    number of models. The others are not looked at, not even for values that are not finite: they are not sampled.
+    among these: the thirds of a uniform sample estimate the thirds of all, and the cost no longer grows with the number
+    of models. The others are not examined, not even for values that are not finite: they are not sampled.
 
     Parameters
     ----------
     alpha : float
         Explore (1: only far models) or exploit (0: only near ones).
     beta : int
-        How many models pass at most.
+        Largest number of models that pass.
     """
 
     alpha: float = 0.4
@@ -50,7 +50,7 @@ class Prioritiser:
         check_count("beta", self.beta, least=1)
 
     def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
-        """Return which of the received models [..., M] pass: a mask to hand on to the integrator."""
+        """Return the mask of the received models [..., M] that pass, for the integrator."""
         call = Call.check(own, received, mask=mask, measure=Measure.DISTANCES, draw=Draw(rng, self.max_candidates))
         passes = []
         for part in call.parts():
@@ -76,7 +76,7 @@ class Prioritiser:
         by_distance = argsort(xp, inbox.distances())
         rank = argsort(xp, by_distance)
         tier = xp.astype(rank >= low, draws.dtype) + xp.astype(rank >= middle, draws.dtype)
-        # Sorted by tier, and by the draw within it, a model passes if it stands within its tier's quota.
+        # Sorted by tier, and by draw within it, a model passes if it is within its tier's quota.
         place = argsort(xp, argsort(xp, tier + draws))
         passes = xp.zeros(rank.shape, dtype=xp.bool, device=rank.device)
         for start, end in zip(starts, ends, strict=True):
@@ -85,11 +85,11 @@ class Prioritiser:
 
     @lru_cache(maxsize=256)  # noqa: B019 - a prioritiser is a small value
     def quotas(self, received: int) -> tuple[int, int, int]:
-        """Return how many of `received` models are drawn from the low, medium and high tier."""
+        """Return the numbers of `received` models drawn from the low, medium and high tier."""
         shares = ((1 - self.alpha) ** 2, 2 * self.alpha * (1 - self.alpha), self.alpha**2)
         wanted = _largest_remainder(shares, min(self.beta, received))
         low, middle, high = tier_sizes(received)
-        # What an outer tier cannot fill goes to the middle; what the middle cannot fill goes to both outer ones.
+        # Unfilled places of an outer tier go to the middle; those of the middle go to both outer ones.
         low_quota, high_quota = min(wanted[0], low), min(wanted[2], high)
         open_places = min(self.beta, received) - low_quota - high_quota
         middle_quota = min(open_places, middle)
@@ -131,15 +131,15 @@ class Integrator(Rule):
     Parameters
     ----------
     phi : int
-        How many of a model's best classes count for its certainty; capped at one less than can be tested.
+        Number of a model's best classes that its certainty is computed from, at most one less than can be tested.
     kappa : int
-        Held-out samples that make a class familiar.
+        Number of held-out samples from which on a class is familiar.
     eta : float
-        How strongly a better F1 counts.
+        Factor of differences in F1.
     familiar, foreign : (float, float)
         ω₁ and ω₂ for classes that can be tested and for those that cannot.
     score : str
-        What a class counts on which the model is worse. `split` (default): weight 0 if familiar, and
+        Score of a class on which the model is worse. `split` (default): weight 0 if familiar, and
         -(η |ΔF1|)³ in the sum over the φ best for the foreign ones. `literal`: -∞, everywhere. `leave-out`: -∞, but not
         summed. `cubic`: -(η |ΔF1|)³ everywhere, sum over the φ best. `author`: like cubic with the powers
         4 + F1_own where worse and 3 + F1_own where better.
@@ -163,7 +163,7 @@ class Integrator(Rule):
         return self.kappa
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Test every model on the held-out samples and mix in, row by row, what helps."""
+        """Test every model on the held-out samples and mix in the rows that help."""
         xp, own, evaluation = inbox.xp, inbox.own, task.evaluation
         if evaluation is None or evaluation.labels.shape[1] == 0:
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
@@ -181,7 +181,7 @@ class Integrator(Rule):
     def weigh(self, xp: Any, f1: Array, known: Array) -> tuple[Array, Array]:
         """Return the weights [B, M, C] against 1 for the own head, and the certainty [B, M] of each model.
 
-        `f1` [B, 1 + M, C] with the own head first; `known` [B, C] tells the familiar classes.
+        `f1` [B, 1 + M, C] with the own head first; `known` [B, C] is the mask of the familiar classes.
         """
         own, models = f1[:, :1, :], f1[:, 1:, :]
         best = _best(xp, models, known, self.phi)
@@ -200,7 +200,7 @@ class Integrator(Rule):
             summed = summed & ~worse
         foreign_scores = strict if self.score == "literal" else scores
         total = xp.sum(xp.where(summed, foreign_scores, xp.zeros_like(scores)), axis=-1)
-        # A model for which no class speaks gets no say on the foreign ones either.
+        # A model without any scored class gets no weight for the foreign ones either.
         total = xp.where(xp.any(summed, axis=-1), total, minus_infinity[:, :, 0])
         familiar_scores = scores if self.score in ("author", "cubic") else strict
         weights = xp.where(
@@ -295,16 +295,16 @@ class Bristle(Rule):
     measures = Measure.DISTANCES  # The prioritiser asks for distances from the own head.
 
     def __post_init__(self) -> None:
-        _ = self.prioritiser, self.integrator  # They check their parameters.
+        _ = self.prioritiser, self.integrator  # Check their parameters.
 
     @cached_property
     def prioritiser(self) -> Prioritiser:
-        """The first stage: which models are tested."""
+        """The first stage: chooses the models to test."""
         return Prioritiser(alpha=self.alpha, beta=self.beta)
 
     @cached_property
     def integrator(self) -> Integrator:
-        """The second stage: which rows are mixed in."""
+        """The second stage: weighs rows by tests."""
         return Integrator(**{field.name: getattr(self, field.name) for field in fields(Integrator)})
 
     @property

@@ -1,4 +1,4 @@
-"""Check the arguments of a rule's call, and split it into parts in which every model is usable."""
+"""Check the arguments of a rule's call, and split it into parts with usable models only."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
 from bristle.rules.pool_inbox import PoolInbox, SharedHeads
 
-# Fewer values are sorted as a whole.
+# Fewer values are sorted completely.
 SORTED = 256
 
 State = Mapping[str, Array]
-"""What a rule remembers from one call to the next: arrays by name, receivers first [..., *]."""
+"""State of a rule between calls: arrays by name, receivers first [..., *]."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Context:
     Parameters
     ----------
     iteration, total : int
-        The current iteration, from 1, and how many there will be.
+        The current iteration, from 1, and their total number.
     previous : array [..., C, D], optional
         The own head before its latest training; `own - previous` is the own update.
     senders : integer array [..., M], optional
-        Who sent each model, the same number for the same sender in every call.
+        The sender of each model, as a number that is the same in every call.
     state : mapping of arrays [..., *], optional
-        What the rule's previous decision returned as its state; None where it begins.
+        The state of the rule's previous decision; None at the start.
     """
 
     iteration: int = 1
@@ -74,7 +74,7 @@ _NO_CONTEXT = Context()
 
 @dataclass(frozen=True)
 class Task:
-    """Inputs of a rule besides the heads, for one part of the receivers: arrays [B, ...]; None where not given."""
+    """Inputs of a rule besides the heads, for one part of the receivers: arrays [B, ...]; None if not given."""
 
     evaluation: Evaluation | None
     claims: Array | None
@@ -90,8 +90,8 @@ class Task:
 class Part:
     """Some of the receivers, all with the same number of usable models.
 
-    `order` [B, M] says where the models stood, usable ones first (None: all in place); `usable` and
-    `refusals` [B, M] tell the others and why they are left out.
+    `order` [B, M] holds the models' positions in the call, usable ones first (None: unchanged); `usable` and
+    `refusals` [B, M] say which are usable, and why others are not.
     """
 
     inbox: Inbox
@@ -103,7 +103,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Draw:
-    """Randomness for a call, one uniform a model: a generator or uniforms; and how many models it looks at (all)."""
+    """Randomness for a call, a generator or one uniform per model; and the largest number of models to examine."""
 
     rng: Any
     max_candidates: int | None = None
@@ -140,7 +140,7 @@ class Call:
         pull: Pull | None = None,
         draw: Draw | None = None,
     ) -> Call:
-        """Check everything that the caller gave; a mistake is a ValueError that says what to change."""
+        """Check all arguments; raise ValueError with what to change."""
         if context is not None and not isinstance(context, Context):
             raise ValueError(f"context must be a Context, not {type(context).__name__}")
         heads = received.heads if isinstance(received, Pool) else received
@@ -154,7 +154,7 @@ class Call:
         index = None
         if isinstance(received, Pool):
             models = check_pool(xp, received, batch, (classes, depth))
-            # Positions are multiplied below: no small type may overflow.
+            # Positions are multiplied below, where a small type would overflow.
             index = reshape(xp, xp.astype(received.index, xp.int64, copy=False), (size, models))
             flat = reshape(xp, heads, (heads.shape[0], width))
         else:
@@ -175,7 +175,7 @@ class Call:
         return cls(batch, flat_own, classes, everyone, index, measured, usable, refusals, task, *shapes)
 
     def parts(self) -> Iterator[Part]:
-        """Split the call: receivers with equally many usable models together, in blocks that fit in memory."""
+        """Split the call into blocks of receivers with equally many usable models that fit in memory."""
         xp = namespace(self.own)
         if self.usable is None:
             yield from self._blocks(None, self.models_shape[-1])
@@ -191,7 +191,7 @@ class Call:
             yield from self._blocks(xp.asarray(members, device=self.own.device), count)
 
     def restore(self, parts: list[Array], shape: tuple[int, ...] | None = None) -> Array:
-        """Put the parts' answers [B, ...] together in the order and batch shape of the call."""
+        """Join the results [B, ...] of the parts in the order and batch shape of the call."""
         xp = namespace(self.own)
         whole = parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
         if self._undo is not None:
@@ -238,14 +238,14 @@ class Call:
         if self.index is None:
             distances = models_of(self.measured.distances)
             inbox = ArrayInbox(own, self.classes, members(self.received), distances, index=first)
-            if order is None:  # What was computed of all models is not worth picking apart where some are left out.
+            if order is None:  # Results for all models are reused only if none is left out.
                 inbox.known_products = members(self.measured.products)
                 inbox.known_mean = members(self.measured.mean)
                 inbox.clipped = members(self.measured.clipped)
         else:
             assert isinstance(self.received, SharedHeads)
             shared = PoolInbox(own, self.classes, self.received, models_of(self.index))
-            # Products over the whole pool pay off while receivers hear a good part of it.
+            # Products over the whole pool are faster while receivers hear a large part of it.
             inbox = shared.gathered() if self.received.heads.shape[0] > 8 * (count + 1) else shared
         held = self.task.evaluation
         task = replace(
@@ -304,7 +304,7 @@ def _task(
 
 
 def _flat_state(xp: Any, state: State, own: Array, batch: tuple[int, ...]) -> State:
-    """Check what a rule remembers, and flatten its batch axes to one."""
+    """Check the state of a rule, and flatten its batch axes to one."""
     if not isinstance(state, Mapping):
         raise ValueError(f"context.state must be a mapping of arrays, not {type(state).__name__}")
     for name, values in state.items():
@@ -317,10 +317,10 @@ def _flat_state(xp: Any, state: State, own: Array, batch: tuple[int, ...]) -> St
 def stack(own: Array, heads: Sequence[object]) -> tuple[Array, Array, Array]:
     """Return `received` [M, C, D], `mask` [M] and `reasons` [M] for heads of any origin.
 
-    `rule(own, received, mask=mask).with_refusals(reasons)` decides and remembers why some were left out.
+    `rule(own, received, mask=mask).with_refusals(reasons)` decides and keeps these reasons.
 
-    A head that is missing (None), no array, of another shape or dtype than `own` [C, D], not finite or too large is
-    left out of the mask, with its reason, and stands as zeros in `received`, so that no value of it survives.
+    A head that is missing (None), not an array, of another shape or dtype than `own` [C, D], not finite or too large is
+    masked out with its reason, and replaced by zeros in `received`.
     """
     if not is_array(own) or own.ndim != 2:
         raise ValueError("own must be one head, an array [classes, features]")
@@ -342,7 +342,7 @@ def _judge(own: Array, head: Any) -> tuple[Reason, Array]:
     if tuple(head.shape) != tuple(own.shape):
         return Reason.WRONG_SHAPE, None
     try:
-        # Through NumPy, whatever it is: sparse, quantised and storage-less tensors end here.
+        # Through NumPy, where sparse, quantised and storage-less tensors fail.
         values = from_numpy(to_numpy(head), like=own)
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
         return Reason.WRONG_DTYPE, None
@@ -369,8 +369,8 @@ def examine(
 ) -> tuple[Measurements, Array | None, Array | None]:
     """Measure models [B, M, F], or those of a pool [P, F]; return which are usable [B, M] and why others are not.
 
-    With `most`, models are looked at in the order of their draws until so many that are fit for use have been
-    found. As a rule these are the first ones, and no other is read.
+    With `most`, models are examined in the order of their draws until `most` usable ones are found. Usually these are
+    the first ones, and no other is read.
     """
     count = models.shape[1] if index is None else index.shape[1]
     if draws is None or most is None or most >= count:
@@ -391,27 +391,27 @@ def examine(
     if usable is None:
         usable = xp.ones(order.shape, dtype=xp.bool, device=order.device)
     found = xp.cumulative_sum(xp.astype(take_rows(xp, usable, order), xp.int64), axis=1)
-    # Those before which `most` have been found are not looked at, fit or not.
+    # After `most` usable models, others are not examined.
     earlier = xp.concat([xp.zeros_like(found[:, :1]), found[:, :-1]], axis=1)
     looked = spread(xp, earlier < most, order, False)
     return measured, usable & looked, _unseen(xp, looked, refusals, mask)
 
 
 def _smallest(xp: Any, values: Array, count: int) -> Array:
-    """Return the stable ascending order of values [B, n]; only the first `count` places are sure to be right."""
+    """Return the stable ascending order of values [B, n]; only the first `count` positions are in order."""
     if xp is not np or values.shape[1] < SORTED:
         return argsort(xp, values)
     order = np.argpartition(values, count - 1, axis=-1)
     first = np.sort(order[:, :count], axis=-1)
     found = np.take_along_axis(values, first, axis=-1)
     if np.any(np.count_nonzero(values <= np.max(found, axis=-1, keepdims=True), axis=-1) > count):
-        return argsort(xp, values)  # Others are equal to the last one: the first of them in place should go.
+        return argsort(xp, values)  # Ties with the last one go to the first in order of position.
     order[:, :count] = np.take_along_axis(first, argsort(xp, found), axis=-1)
     return order
 
 
 def _unseen(xp: Any, looked: Array, refusals: Array | None, mask: Array | None) -> Array:
-    """Give a reason to the models [B, M] that are not looked at, and leave the other refusals as they are."""
+    """Return the reasons [B, M] for all models, with NOT_SAMPLED for those that were not examined."""
     unseen = xp.full_like(looked, int(Reason.NOT_SAMPLED), dtype=xp.int8)
     reasons = unseen if refusals is None else xp.where(looked, refusals, unseen)
     return reasons if mask is None else xp.where(mask, reasons, xp.full_like(unseen, int(Reason.ABSENT)))

@@ -1,4 +1,4 @@
-"""Checks of a rule's arguments; each mistake is one ValueError that says what to change."""
+"""Checks of a rule's arguments; errors are a ValueError with what to change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bristle.rules.decision import Reason
 
 
 class Measure(IntEnum):
-    """What a rule measures of the models, from cheap to expensive; unfit models are found by the same numbers.
+    """What a rule measures of the models, from cheap to expensive; the same numbers reveal unfit models.
 
-    `NORMS` for rules that ask for nothing; `MEAN` of all models; `DISTANCES` from the own head; `PRODUCTS` of all
-    models with each other.
+    `NORMS` for rules that need nothing; `MEAN` of all models; `DISTANCES` from the own head; `PRODUCTS` of all models
+    with each other.
     """
 
     NORMS = 1
@@ -37,9 +37,9 @@ PROBED = 1 << 18
 
 @dataclass(frozen=True)
 class Measurements:
-    """Which models are fit for use (None: all), and what was computed to tell: [B, M], [B, M, M], [B, F], ...
+    """Mask of the models fit for use (None: all), and the measurements behind it: [B, M], [B, M, M], [B, F], ...
 
-    `clipped` [B, 1 + M, F] are the own head and all models pulled in, where that was asked for.
+    `clipped` [B, 1 + M, F] are the own head and all clipped models, if requested.
     """
 
     fit: Array | None = None
@@ -58,10 +58,10 @@ def measure_models(
     pull: Pull | None = None,
     picked: Array | None = None,
 ) -> Measurements:
-    """Find the models that are fit for use, ‖x‖ ≤ 1e15, by what the rule needs; without `own` [B, F] by norms.
+    """Find the models fit for use, ‖x‖ ≤ 1e15, by the rule's own measure; without `own` [B, F] by norms.
 
-    With a `pull`, models are also pulled in towards the own head (in NumPy). With `picked` [B, m], only the distances
-    of these models are taken.
+    With a `pull`, models are also clipped about the own head (in NumPy). With `picked` [B, m], only the distances of
+    these models are computed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if own is None or measure <= Measure.MEAN:
@@ -76,7 +76,7 @@ def measure_models(
             distances = distances_from(xp, models, own, picked)
         fit = None
         if prod(distances.shape):
-            # Near enough to a small own head is small itself; only where that does not settle it, norms are taken.
+            # Models near a small own head are small themselves; otherwise norms are computed.
             reach = LARGEST_NORM - largest(xp, squares(own) if xp is np else squared_norms(xp, own)) ** 0.5
             if not (reach > 0 and largest(xp, distances) <= reach * reach):
                 fit = _fit(xp, models if picked is None else take_rows(xp, models, picked))
@@ -84,7 +84,7 @@ def measure_models(
 
 
 def _by_norms(xp: Any, models: Array, own: Array | None) -> Measurements:
-    """Judge models by their norms, and take the mean with `own` [B, F] along if that is given (in NumPy)."""
+    """Check models by their norms, and with `own` [B, F] also compute the mean (in NumPy)."""
     total, surely_fit = None, False
     if xp is np and models.ndim == 3:
         if models.shape[1] * models.shape[2] >= PROBED:
@@ -108,7 +108,7 @@ def same_library(own: Array, heads: Array) -> Any:
         if not is_array(array):
             raise ValueError(
                 f"{name} must be an array (NumPy, torch, ...), not {type(array).__name__}; "
-                "strangers' arrays go through rules.stack(own, heads) first"
+                "pass arrays of unknown origin through rules.stack(own, heads) first"
             )
     try:
         return namespace(own, heads)
@@ -136,7 +136,7 @@ def check_array(received: Array, batch: tuple[int, ...], head: tuple[int, int]) 
 
 
 def check_pool(xp: Any, pool: Pool, batch: tuple[int, ...], head: tuple[int, int]) -> int:
-    """Raise a ValueError unless the value is a pool that goes with own, and return M."""
+    """Raise a ValueError unless the value is a pool that matches own, and return M."""
     if pool.heads.ndim != 3 or tuple(pool.heads.shape[1:]) != tuple(head):
         expected = ", ".join(map(str, ("heads", *head)))
         raise ValueError(f"the pool's heads have shape {tuple(pool.heads.shape)}, but own calls for ({expected})")
@@ -158,7 +158,7 @@ def take_flags(xp: Any, flags: Array, index: Array) -> Array:
 def centre_of(xp: Any, own: Array) -> Array:
     """Return the point about which a pool's inner products are taken: the most central of some own heads.
 
-    Never a stranger's: about a mean over strangers, one huge head would cost the others all their digits.
+    Received heads have no influence: about their mean, one huge head would cost the others all their digits.
     """
     size = own.shape[0]
     if size < 3:
@@ -171,11 +171,11 @@ def centre_of(xp: Any, own: Array) -> Array:
 def fits(vectors: Array) -> bool:
     """Return whether all vectors [..., F] are finite and small enough to compute with.
 
-    Rounding may carry a mean of the largest models a little beyond their bound; that is allowed for.
+    The bound has a margin, since rounding may carry a mean of the largest models slightly beyond it.
     """
     xp = namespace(vectors)
     with np.errstate(over="ignore", invalid="ignore"):
-        # All together are small: no need to look at each.
+        # If the sum over all is small, each is.
         if xp is np and squares(vectors.reshape(-1)) <= LARGEST_NORM**2:
             return True
         small = squared_norms(xp, vectors) <= 1.01 * LARGEST_NORM**2
@@ -183,7 +183,7 @@ def fits(vectors: Array) -> bool:
 
 
 def zeroed(xp: Any, heads: Array, fit: Array | None) -> Array:
-    """Replace heads that are unfit by zeros, since even with weight 0 a NaN would spread in a product."""
+    """Replace unfit heads by zeros, since a NaN spreads in products even with weight 0."""
     if fit is None:
         return heads
     return xp.where(fit[:, None], heads, xp.zeros_like(heads))
@@ -255,7 +255,7 @@ def check_evaluation(
         raise ValueError(f"evaluation labels must lie between 0 and {classes - 1}, or be -1 for padding")
     features = xp.astype(features, own.dtype, copy=False)
     if not fits(features):
-        # Padding counts nowhere, so it may hold anything.
+        # Padding may hold anything.
         features = xp.where((labels >= 0)[..., None], features, xp.zeros_like(features))
         if not fits(features):
             raise ValueError("evaluation features are not finite, or one has a norm beyond 1e15")

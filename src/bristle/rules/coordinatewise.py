@@ -1,4 +1,4 @@
-"""Rules that look at one coordinate at a time: each answers with the mean of a window of the sorted values."""
+"""Coordinate-wise rules: each returns the mean of a window of the sorted values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ WORKSPACE = Workspace()
 
 @dataclass(frozen=True)
 class Window:
-    """Which of n sorted values are averaged: `length` of them, from position `start` on.
+    """The window of n sorted values that is averaged: `length` values, from position `start` on.
 
-    With `nearest`, the window slides over start..n-length from coordinate to coordinate, to where its values
-    lie nearest to the median.
+    With `nearest`, the window of each coordinate is the one in start..n-length whose values are nearest to the median.
     """
 
     length: int
@@ -35,14 +34,14 @@ class Window:
 
 @dataclass(frozen=True)
 class CoordinateWise(Rule):
-    """A rule given by the window of sorted values that it averages."""
+    """A rule defined by the window of sorted values that it averages."""
 
-    measures = Measure.NORMS  # Sorting asks for no distances.
+    measures = Measure.NORMS  # Sorting needs no distances.
     symmetric = True
 
     @abstractmethod
     def window(self, count: int) -> Window:
-        """Return the window for `count` heads; a length below 1 means that they are too few."""
+        """Return the window for `count` heads; a length below 1 means too few."""
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
         """Average the window, coordinate by coordinate."""
@@ -108,7 +107,7 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
     """Mean of the window's values for every coordinate [B, F]."""
     xp = inbox.xp
     same = inbox.distinct()
-    if same is not None:  # Peers that all hear each other hold the same heads.
+    if same is not None:  # Peers of a full mesh hold the same heads.
         some, which = same
         return xp.take(window_mean(some, window), which, axis=0)
     wanted = range(window.start, window.start + window.length)
@@ -144,14 +143,14 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
 
 
 def _by_position(xp: Any, values: Array, inside: Array, first: Any, length: int) -> Array:
-    """Leave `length` of the values [n, ...] inside where more are, since some equal those at an end: the first ones."""
+    """Keep `length` of the values [n, ...] inside if ties at an end make them more: the first ones."""
     crowded = xp.sum(xp.astype(inside, xp.int32), axis=0, dtype=xp.int32) > length
     if not bool(xp.any(crowded)):
         return inside
     if xp is not np:
         rank = argsort(xp, argsort(xp, values, axis=0), axis=0)
         return (rank >= first) & (rank < first + length)
-    # They are few, as a rule.
+    # Usually few.
     rank = argsort(xp, argsort(xp, values[:, crowded], axis=0), axis=0)
     start = first if isinstance(first, int) else first[crowded]
     inside[:, crowded] = (rank >= start) & (rank < start + length)
@@ -171,13 +170,13 @@ def _at(xp: Any, rows: list[Array], position: Any) -> Array:
 def _nearest_mean(xp: Any, rows: list[Array], length: int) -> Array:
     """Mean of the `length` sorted values nearest to the median.
 
-    Only values inside the window are summed: a running sum that large values enter and leave would lose the others.
+    Only values inside the window are summed: in a running sum, large values would cost the others their digits.
     """
     spare = len(rows) - length
     start = _nearest_start(xp, rows, length)
     total = xp.zeros_like(rows[0])
     for position, row in enumerate(rows):
-        if spare <= position < length:  # Inside wherever the window stands.
+        if spare <= position < length:  # Inside every possible window.
             total = total + row
         else:
             inside = (start <= position) & (start > position - length)

@@ -1,4 +1,4 @@
-"""Decisions of rules: the new head, the share of every model in it, and the reason for every model."""
+"""Decisions of rules: the new head, the weight of every model in it, and the reason for every model."""
 
 from __future__ import annotations
 
@@ -77,22 +77,22 @@ _WORDS = {
 
 
 class Decision:
-    """The answer of a rule.
+    """The result of a rule.
 
     Attributes
     ----------
     head : array [..., C, D]
         The new head. Always finite.
     bias : array [..., C], optional
-        What is added to the scores `head @ x`; None for rules whose heads have none.
+        Added to the scores `head @ x`; None for rules whose heads have no bias.
     weights : array [..., M, C]
-        Share of each row that comes from each received model; the own head has the rest, so that own and
-        models sum to 1 per class. For coordinate-wise rules, the fraction of the row's coordinates.
-        Computed when first asked for, from the arrays of the call: ask before you write into those.
+        Weight of each received model in each row; the own head has the rest, so that all sum to 1 per class. For
+        coordinate-wise rules, the fraction of the row's coordinates. Computed on first access from the arrays of the
+        call: read it before you change those.
     reasons : integer array [..., M]
         A `Reason` code per received model.
     state : mapping of arrays [..., *] or None
-        What a rule with memory wants back in the next call's `Context`; None for all others.
+        State of the rule, for the next call's `Context`; None if it has none.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Decision:
 
     @cached_property
     def weights(self) -> Array:
-        """Share of each row that comes from each received model [..., M, C]."""
+        """Weight of each received model in each row [..., M, C]."""
         return self._weights()
 
     def with_refusals(self, refusals: Array) -> Decision:
-        """Return the decision with the reasons [..., M] of `rules.stack` in place of a mere "not received"."""
+        """Return the decision with the reasons [..., M] of `rules.stack` in place of "not received"."""
         absent = (self.reasons == int(Reason.ABSENT)) & (refusals != int(Reason.KEPT))
         reasons = namespace(self.reasons).where(absent, refusals, self.reasons)
         return Decision(head=self.head, weights=lambda: self.weights, reasons=reasons, state=self.state)
@@ -124,7 +124,7 @@ class Decision:
         )
 
     def explain(self, model: int | tuple[int, ...]) -> str:
-        """Return in words what was done with one received model.
+        """Return the decision about one received model in words.
 
         `model` is its position; in a batch, a tuple with the receiver's position first.
         """

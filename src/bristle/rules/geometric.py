@@ -1,7 +1,7 @@
-"""Rules that walk towards a robust centre.
+"""Rules that iterate towards a robust centre.
 
-Each step moves to a weighted mean of the heads, so the walk is done on the weights alone: distances from the
-current point follow from one matrix of inner products, and the heads are touched once, at the end.
+Each step moves to a weighted mean of the heads, so the iteration works on the weights alone: distances from the
+current point follow from one matrix of inner products, and the heads are read once, at the end.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class GeometricMedian(Rule):
     r"""x' ≈ argmin_z Σ_j ‖z - x_j‖, by smoothed Weiszfeld steps z ← Σ β_j x_j / Σ β_j, β_j = 1 / max(ν, ‖z - x_j‖).
 
     Pillutla, Kakade and Harchaoui, "Robust Aggregation for Federated Learning", IEEE TSP 2022 (RFA).
-    Assumes an honest majority. Needs no f, no data, no history. Starts at the mean of the
-    half that lies nearest to the medoid: the steps stall at a head, and are long on the way from a far start. O(n² d).
+    Assumes an honest majority. Needs no f, no data, no history. Starts at the mean of the half nearest to the medoid:
+    the steps stall at a head, and converge slowly from a far start. O(n² d).
 
     Parameters
     ----------
     nu : float
-        Smoothing: distances below it count as it.
+        Smoothing: lower bound of distances.
     iterations : int
         Number of steps.
     """
@@ -136,7 +136,7 @@ def _central_half(xp: Any, inbox: Inbox) -> Array:
 
 
 def _at_own(xp: Any, inbox: Inbox) -> Array:
-    """Weights [B, n] of the point where the walk starts: the own head."""
+    """Weights [B, n] of the starting point: the own head."""
     own = inbox.own
     first = xp.arange(inbox.received + 1, device=own.device) == 0
     return xp.broadcast_to(xp.astype(first, own.dtype)[None, :], (own.shape[0], inbox.received + 1))

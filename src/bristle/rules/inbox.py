@@ -1,7 +1,6 @@
-"""What receivers hold when a rule gets to work: the own head and models that are all fit for use.
+"""Inboxes: the own head and usable models of receivers, and linear algebra on them.
 
-Everything a rule may ask of the models is linear algebra on them, so it is defined once here, for models
-in an array, in a pool that many receivers share, and for mixtures of either.
+An inbox has the same methods for models in an array, in a pool that many receivers share, and for mixtures of either.
 Positions count the own head as 0 and the received models from 1; n = 1 + received.
 """
 
@@ -19,7 +18,7 @@ from bristle._core.arrays import diagonals
 from bristle._core.linear_algebra import distances_from, gram_about, mixtures_of
 from bristle.learning.metrics import predict
 
-# Numbers that are sorted at a time in one row of a block: enough for calls to cost little, few enough for the cache.
+# Numbers sorted at a time in one row of a block: many enough for little overhead, few enough for the cache.
 SHORTEST_ROW, LONGEST_ROW = 1 << 13, 1 << 15
 BLOCK = 1 << 20
 
@@ -86,9 +85,9 @@ class Inbox(ABC):
         """Return the inbox with only the received models at `index` [B, m] (0 = first received)."""
 
     def distinct(self) -> tuple[Inbox, Array] | None:
-        """Return one receiver for each distinct set of heads, own head included, and which one stands for each [B].
+        """Return one receiver per distinct set of heads, own head included, and its position for each [B].
 
-        For rules that do not care whose head is whose; None where no two receivers are known to hold the same.
+        For symmetric rules; None if no two receivers are known to hold the same heads.
         """
         return None
 
@@ -97,7 +96,7 @@ class Inbox(ABC):
         return MixedInbox(self.combine(matrix[:, 0, :]), self.classes, self, matrix)
 
     def mixtures(self, matrix: Array) -> Array:
-        """Write mixtures [B, n', F] of the heads out; `matrix` [B, n', n]."""
+        """Compute mixtures [B, n', F] of the heads; `matrix` [B, n', n]."""
         xp = self.xp
         parts = [matrix @ xp.stack(self.rows(*block), axis=1) for block in self.blocks()]
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-1)
@@ -108,7 +107,7 @@ class Inbox(ABC):
         return self.combine(self.xp.full((own.shape[0], count), 1 / count, dtype=own.dtype, device=own.device))
 
     def stacks(self, start: int, stop: int) -> list[Array]:
-        """Return the same as `rows` in stacks [k, B, stop - start], as many heads in one as lie together."""
+        """Return `rows` in stacks [k, B, stop - start], with heads that are contiguous in one."""
         return [row[None, :, :] for row in self.rows(start, stop)]
 
     def squared_distances(self) -> Array:
@@ -118,13 +117,13 @@ class Inbox(ABC):
         if xp is np:
             return _numpy_squared_distances(gram)
         diagonal = xp.linalg.diagonal(gram)
-        # Symmetric to the last bit, so that two heads agree on how far apart they are.
+        # Symmetric to the last bit.
         squared = diagonal[:, :, None] + diagonal[:, None, :] - (gram + xp.matrix_transpose(gram))
         off_diagonal = 1 - xp.eye(size, dtype=gram.dtype, device=gram.device)
         return xp.where(squared > 0, squared, xp.zeros_like(squared)) * off_diagonal
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Return the ranges of coordinates that `rows` and `stacks` are best asked for."""
+        """Return the best ranges of coordinates for `rows` and `stacks`."""
         row = max(SHORTEST_ROW, min(BLOCK // (self.received + 1), LONGEST_ROW))
         width = max(1, row // max(1, self.own.shape[0]))
         return [(s, min(s + width, self.own.shape[1])) for s in range(0, self.own.shape[1], width)]
@@ -136,19 +135,19 @@ class Inbox(ABC):
 
 @dataclass
 class ArrayInbox(Inbox):
-    """Models of their own for every receiver: `everyone` [B, M, F], or only those at `index` [B, received]."""
+    """Separate models for every receiver: `everyone` [B, M, F], or only those at `index` [B, received]."""
 
     everyone: Array
     known_distances: Array | None = None
     known_products: Array | None = None
     known_mean: Array | None = None
     clipped: Array | None = None
-    """The own head and all models [B, n, F] pulled in, where the call has asked for it."""
+    """The own head and all clipped models [B, n, F], if the call requested them."""
     index: Array | None = None
 
     @cached_property
     def models(self) -> Array:
-        """The models [B, received, F]; copied out when first asked for, if they are only some of those received."""
+        """The models [B, received, F]; gathered on first access if they are only some of those received."""
         return self.everyone if self.index is None else take_rows(self.xp, self.everyone, self.index)
 
     @property
@@ -157,7 +156,7 @@ class ArrayInbox(Inbox):
         return int(self.everyone.shape[1] if self.index is None else self.index.shape[1])
 
     def _inner_products(self) -> Array:
-        """Inner products about the own head, so that its row is zero and near heads keep their digits."""
+        """Inner products about the own head: its row is zero, and near heads keep their digits."""
         xp, (batch, received, _) = self.xp, self.models.shape
         inner = self.known_products
         if inner is None:
@@ -219,7 +218,7 @@ class ArrayInbox(Inbox):
         return xp.reshape(own + (by_class @ models)[:, :, 0, :], (batch, width))
 
     def mixtures(self, matrix: Array) -> Array:
-        """Write mixtures of the heads out."""
+        """Compute mixtures of the heads."""
         return mixtures_of(self.xp, matrix, self.own, self.models)
 
     def logits(self, features: Array) -> Array:
@@ -238,9 +237,9 @@ class ArrayInbox(Inbox):
 
 @dataclass
 class MixedInbox(Inbox):
-    """Mixtures `matrix` [B, n', n] of the heads of another inbox: what a step before a rule leaves.
+    """Mixtures `matrix` [B, n', n] of the heads of another inbox: the result of a step before a rule.
 
-    Each row of the matrix sums to 1. Nothing is copied: every question is linear, so it is passed on.
+    Each row of the matrix sums to 1. Nothing is copied: all methods are linear and delegate to the other inbox.
     """
 
     base: Inbox
@@ -299,7 +298,7 @@ class MixedInbox(Inbox):
 
 
 def _numpy_squared_distances(gram: Array) -> Array:
-    """Return what other libraries do, by fewer calls: where heads are few, these take most of the time."""
+    """Squared distances in NumPy, with fewer calls, which take most of the time for few heads."""
     diagonal = diagonals(np, gram)
     squared = diagonal[:, :, None] + diagonal[:, None, :]
     squared -= gram + gram.swapaxes(1, 2)

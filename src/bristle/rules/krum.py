@@ -1,4 +1,4 @@
-"""Krum, Multi-Krum and Bulyan: choose the heads that lie closest together."""
+"""Krum, Multi-Krum and Bulyan: choose the heads that are closest together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ByNeighbours(Rule):
-    """A rule that trusts heads by how near their neighbours lie; expects f attackers."""
+    """A rule that scores heads by the distances of their nearest neighbours; expects f attackers."""
 
     f: int = 4
 
@@ -48,7 +48,7 @@ class Krum(ByNeighbours):
     f : int
         Number of attackers to expect.
     with_own : bool
-        Answer with the mean of the chosen head and the own one, as the Bristle paper's author did.
+        Return the mean of the chosen head and the own one, as the Bristle paper's author did.
     """
 
     with_own: bool = False
@@ -86,7 +86,7 @@ class MultiKrum(ByNeighbours):
     f : int
         Number of attackers to expect.
     m : int, optional
-        How many heads to average; n - f by default, and never more than there are.
+        Number of heads to average, at most all; n - f by default.
     """
 
     m: int | None = None
@@ -103,7 +103,7 @@ class MultiKrum(ByNeighbours):
             return stay(inbox, Reason.TOO_FEW_MODELS)
         xp, squared = inbox.xp, inbox.squared_distances()
         scores = _scores(xp, squared, count - self.f - 2)
-        # By score; equal ones, such as two heads that are each other's only neighbour, by distance from the own.
+        # By score; ties, such as two heads that are each other's only neighbour, by distance from the own head.
         nearest_first = argsort(xp, squared[:, 0, :])
         by_score = argsort(xp, take_rows(xp, scores, nearest_first))
         rank = argsort(xp, take_rows(xp, nearest_first, by_score))
@@ -115,7 +115,7 @@ class MultiKrum(ByNeighbours):
 
 @dataclass(frozen=True, kw_only=True)
 class Bulyan(ByNeighbours):
-    r"""Choose θ = n - 2f heads by Krum, one after another; answer per coordinate with the mean of the θ - 2f values
+    r"""Choose θ = n - 2f heads by Krum, one after another; return per coordinate the mean of the θ - 2f values
     nearest to their median.
 
     El Mhamdi, Guerraoui and Rouault, "The Hidden Vulnerability of Distributed Learning in Byzantium", ICML 2018.
@@ -135,7 +135,7 @@ class Bulyan(ByNeighbours):
         xp, own = inbox.xp, inbox.own
         chosen = self._choose(xp, inbox.squared_distances(), chosen_count)
         order = argsort(xp, xp.astype(~chosen, xp.int8))
-        # The chosen heads become an inbox of their own, with whichever comes first in the place of the own head.
+        # The chosen heads become an inbox of their own, with the first of them in place of the own head.
         identity = xp.eye(count, dtype=own.dtype, device=own.device)
         matrix = take_rows(xp, xp.broadcast_to(identity, (own.shape[0], count, count)), order[:, :chosen_count])
         selection = inbox.mixed(matrix)
@@ -166,6 +166,6 @@ def _scores(xp: Any, squared: Array, neighbours: int) -> Array:
 
 
 def _winner(xp: Any, scores: Array, from_own: Array) -> Array:
-    """Return the head with the lowest score [B]; among equals the one nearest to the own head."""
+    """Return the head with the lowest score [B]; ties go to the one nearest to the own head."""
     equal = scores <= xp.min(scores, axis=-1, keepdims=True) * (1 + TIE)
     return xp.argmin(xp.where(equal, from_own, xp.full_like(scores, xp.inf)), axis=-1)

@@ -1,4 +1,4 @@
-"""The inbox of receivers that share a pool of heads; what they share is computed once."""
+"""The inbox of receivers that share a pool of heads; shared results are computed once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bristle.learning.metrics import predict
 from bristle.rules.checks import centre_of
 from bristle.rules.inbox import ArrayInbox, Inbox
 
-# How many times the typical squared distance an own head may lie off the centre: 32 bits then leave three digits.
+# Largest squared distance of an own head from the centre, relative to typical distances: 32 bits leave three digits.
 PRECISE = 2000
-# Numbers of a head that tell it from others, before all are compared.
+# Numbers of a head that are compared first.
 LOOKED_AT = 8
 
 
 @dataclass
 class SharedHeads:
-    """The heads [P, F] of a pool, its receivers' own heads [B, F], and what all receivers can share."""
+    """The heads [P, F] of a pool, its receivers' own heads [B, F], and results that all receivers share."""
 
     heads: Array
     own: Array
@@ -46,8 +46,8 @@ class SharedHeads:
 class PoolInbox(Inbox):
     """Models that receivers share: `shared.heads` [P, F] and for each receiver `index` [B, received].
 
-    Dense by construction: its products run over the whole pool, so it serves receivers that hear a good
-    part of the pool. For sparse neighbourhoods `gathered` gives the equivalent `ArrayInbox`.
+    Its products run over the whole pool, so it is for receivers that hear a large part of it. For sparse neighbourhoods
+    `gathered` returns the equivalent `ArrayInbox`.
     """
 
     shared: SharedHeads
@@ -55,7 +55,7 @@ class PoolInbox(Inbox):
 
     @cached_property
     def _exact(self) -> ArrayInbox | None:
-        """The models copied out, where products lose the digits: an own head far from the centre, but near others."""
+        """The gathered models, if products lose precision: for own heads far from the centre, but near others."""
         if not self.received:
             return None
         xp = self.xp
@@ -63,7 +63,7 @@ class PoolInbox(Inbox):
         return None if bool(xp.all(self._own_products[1] <= PRECISE * typical)) else self.gathered()
 
     def gathered(self) -> ArrayInbox:
-        """Copy the models out, for each receiver its own."""
+        """Return the equivalent inbox with a copy of the models for each receiver."""
         xp, (batch, received) = self.xp, self.index.shape
         models = xp.take(self.shared.heads, xp.reshape(self.index, (-1,)), axis=0)
         return ArrayInbox(self.own, self.classes, xp.reshape(models, (batch, received, self.own.shape[1])))
@@ -125,7 +125,7 @@ class PoolInbox(Inbox):
     def combine(self, weights: Array) -> Array:
         """Weighted sum of all heads: one product over the pool."""
         mixed = self._over_pool(weights[:, 1:]) @ self.shared.heads
-        mixed += self.own * weights[:, :1]  # in place: fresh memory costs as much as the sum
+        mixed += self.own * weights[:, :1]  # in place: allocation costs as much as the sum
         return mixed
 
     def pick(self, position: Array) -> Array:
@@ -145,7 +145,7 @@ class PoolInbox(Inbox):
         return xp.reshape(own + models, self.own.shape)
 
     def mixtures(self, matrix: Array) -> Array:
-        """Write mixtures out: one product over the pool and all own heads."""
+        """Compute mixtures: one product over the pool and all own heads."""
         xp, (batch, count, _) = self.xp, matrix.shape
         models = xp.matrix_transpose(self._over_pool(xp.matrix_transpose(matrix[:, :, 1:])))
         diagonal = xp.eye(batch, dtype=matrix.dtype, device=matrix.device)
@@ -155,7 +155,7 @@ class PoolInbox(Inbox):
         return xp.reshape(mixed, (batch, count, self.own.shape[1]))
 
     def logits(self, features: Array) -> Array:
-        """Outputs of all heads: one product of all samples with the whole pool, gathered late."""
+        """Outputs of all heads: one product of all samples with the whole pool, then gathered."""
         if not self._dense:
             return self.gathered().logits(features)
         xp = self.xp
@@ -164,7 +164,7 @@ class PoolInbox(Inbox):
         return xp.concat([own[:, None, :, :], take_rows(xp, outputs, self.index)], axis=1)
 
     def predictions(self, features: Array) -> Array:
-        """Predictions of all heads: those are gathered, not the outputs, which are as many times more as classes."""
+        """Predictions of all heads: gathered, unlike outputs, which are C times larger."""
         if not self._dense:
             return self.gathered().predictions(features)
         xp = self.xp
@@ -174,7 +174,7 @@ class PoolInbox(Inbox):
 
     @property
     def _dense(self) -> bool:
-        """Whether receivers hear so much of the pool that little of a product over all of it is for nothing."""
+        """Whether receivers hear so much of the pool that a product over all of it wastes little."""
         return bool(self.shared.heads.shape[0] <= 2 * (self.received + 1))
 
     def _outputs(self, features: Array) -> tuple[Array, Array]:
@@ -186,7 +186,7 @@ class PoolInbox(Inbox):
         return own, xp.reshape(flat, (batch, samples, -1, self.classes))
 
     def distinct(self) -> tuple[Inbox, Array] | None:
-        """Compare what receivers hold by positions in the pool, where all their own heads are found there too."""
+        """Compare receivers by positions in the pool, if it contains all their own heads."""
         xp, batch = self.xp, int(self.own.shape[0])
         if batch < 2:
             return None
@@ -209,7 +209,7 @@ class PoolInbox(Inbox):
         return PoolInbox(self.own, self.classes, self.shared, take_rows(self.xp, self.index, index))
 
     def _over_pool(self, weights: Array) -> Array:
-        """Lay weights [B, received, ...] out over the pool [B, P, ...]; a head heard twice gets the sum."""
+        """Scatter weights [B, received, ...] to the pool [B, P, ...]; a head received twice gets the sum."""
         xp = self.xp
         size = self.shared.heads.shape[0]
         if xp is np and weights.ndim == 2:

@@ -1,9 +1,8 @@
-"""The short way from a call's arguments to the mathematics, for one receiver with few and ordinary models.
+"""A fast path for calls with one receiver and few ordinary models.
 
-What the checks and the bookkeeping of `Call` cost does not depend on how large heads are; ten heads of 8,000 numbers
-are averaged in less time. So a call that has nothing to sort out, no mask, no batch, no memory, skips them. The
-mathematics is the same code, and the results are the same to the bit. Whatever is unusual, mistakes included, is left
-to `Call`.
+The checks and bookkeeping of `Call` cost more than averaging ten heads of 8,000 numbers. A call without mask, batch and
+state skips them. The mathematics is the same code, with the same results to the bit. Everything unusual, errors
+included, is left to `Call`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ShortCall(NamedTuple):
     torch: Any
 
     def restore(self, values: Array, shape: tuple[int, ...]) -> Array:
-        """Return an answer about the receiver [1, ...] in the shape and the library of the call."""
+        """Return a result for the receiver [1, ...] in the shape and the library of the call."""
         values = values.reshape(shape)
         if self.torch is None:
             return values
@@ -38,7 +37,7 @@ class ShortCall(NamedTuple):
 
 
 def short_call(own: Array, received: Array, measure: Measure, pull: Pull | None = None) -> ShortCall | None:
-    """Return the call of NumPy arrays, or of torch tensors in the processor's memory, if nothing is unusual."""
+    """Return a short call for NumPy arrays or torch tensors on the CPU; None if anything is unusual."""
     torch = None
     if type(own) is not np.ndarray:
         torch = sys.modules.get("torch")
@@ -64,7 +63,7 @@ def short_call(own: Array, received: Array, measure: Measure, pull: Pull | None 
 
 
 def _is_plain(tensor: Any, torch: Any) -> bool:
-    """Return whether NumPy can look at the tensor's own memory, and no gradient is asked for."""
+    """Return whether NumPy can share the tensor's memory, and the tensor needs no gradient."""
     return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided

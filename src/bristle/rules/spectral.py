@@ -1,4 +1,4 @@
-"""Rules that look for the direction in which heads differ most, by the spectrum of their covariance."""
+"""Rules that use the spectrum of the heads' covariance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class CAF(Rule):
     μ_c and λ, v are the mean, and the largest eigenvalue and its direction of the covariance, of the heads weighted
     with c; x' = the μ_c with the smallest λ on the way. Allouah, Guerraoui and Stephan, "Towards Trustworthy
     Federated Learning with Untrusted Participants", ICML 2025 (covariance-bound agnostic filter). The maximum is
-    over heads that still have weight, so that each step takes all weight from one of them at least: with one that
-    has none and lies very far off, the others would keep theirs for ever. Assumes at most f attackers; needs
-    n > 2f, else the own head stays. No data, no history. O(n² d + n⁴), exact: no power iterations.
+    over heads that still have weight, so that each step takes all weight from at least one of them, however far others
+    without weight are. Assumes at most f attackers; needs n > 2f, else the own head stays. No data, no history.
+    O(n² d + n⁴), exact: no power iterations.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class CAF(Rule):
         check_count("f", self.f)
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Filter along the direction of largest variance until little enough weight is left."""
+        """Filter along the direction of largest variance until the total weight is at most n - 2f."""
         count = inbox.received + 1
         if count <= 2 * self.f:
             return stay(inbox, Reason.TOO_FEW_MODELS)
@@ -48,7 +48,7 @@ class CAF(Rule):
         weights = xp.ones(gram.shape[:2], dtype=gram.dtype, device=gram.device)
         best = weights
         least = xp.full((gram.shape[0], 1), xp.inf, dtype=gram.dtype, device=gram.device)
-        # Each step takes all weight from one head at least.
+        # Each step takes all weight from at least one head.
         for _ in range(count):
             value, spread = _largest_variance(xp, gram, weights)
             active = xp.sum(weights, axis=-1, keepdims=True) > count - 2 * self.f
@@ -65,7 +65,7 @@ class CAF(Rule):
 
 
 def _largest_variance(xp: Any, gram: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the largest eigenvalue [B, 1] of the weighted covariance, and each head's squared part in it [B, n].
+    """Return the largest eigenvalue [B, 1] of the weighted covariance, and the heads' squared projections [B, n].
 
     With X the heads about their weighted mean and C the weights, XᵀCX / Σc has the eigenvalues of √C XXᵀ √C / Σc; a
     unit eigenvector u of that gives the direction Xᵀ√C u / √(λ Σc), and XXᵀ√C u / √(λ Σc) as the projections.

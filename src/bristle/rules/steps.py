@@ -21,7 +21,7 @@ from bristle.rules.short_call import NOTHING, short_call
 
 @dataclass(frozen=True)
 class Step(ABC):
-    """Something done to the heads before a rule sees them; `chain(step, ..., rule)` puts them together."""
+    """A transformation of the heads before a rule; `chain(step, ..., rule)` combines them."""
 
     @property
     def stochastic(self) -> bool:
@@ -40,21 +40,21 @@ class Step(ABC):
 
     @property
     def pull(self) -> Pull | None:
-        """How models are moved if the step does nothing but pull them in towards the own head."""
+        """How models are moved, if the step does nothing but clip them about the own head."""
         return None
 
     @abstractmethod
     def matrix(self, inbox: Inbox, task: Task) -> Array:
-        """Return the mixtures [B, n', n]: each row sums to 1, row 0 stands for the own head."""
+        """Return the matrix of the mixtures [B, n', n]: each row sums to 1, row 0 is the new own head."""
 
     def mixtures(self, inbox: Inbox, task: Task) -> Array:
-        """Return the mixtures written out [B, n', F]."""
+        """Return the mixtures [B, n', F]."""
         return inbox.mixtures(self.matrix(inbox, task))
 
     def __call__(self, own: Array, received: Array | Pool, *, mask: Array | None = None, rng: Any = None) -> Array:
-        """Return the mixtures themselves [..., n', C, D], the one that stands for the own head first.
+        """Return the mixtures [..., n', C, D], the new own head first.
 
-        For those who want the step alone; in a chain nothing is written out.
+        For using the step alone; a chain does not compute the mixtures.
         """
         if mask is None and not self.stochastic:
             short = short_call(own, received, self.measures, self.pull)
@@ -90,7 +90,7 @@ class NearestNeighbourMixing(Step):
         xp = inbox.xp
         keep = max(1, inbox.received + 1 - self.f)
         squared = inbox.squared_distances()
-        # A head is its own nearest, also when a copy of it ties at distance 0.
+        # A head is its own nearest, even if a copy ties at distance 0.
         own_place = xp.eye(squared.shape[-1], dtype=squared.dtype, device=squared.device)
         near = argsort(xp, argsort(xp, squared - own_place)) < keep
         return xp.astype(near, squared.dtype) / keep
@@ -101,7 +101,7 @@ class Bucketing(Step):
     r"""y_b = mean of the heads in bucket b; the heads fall into ⌈n/s⌉ random buckets of s.
 
     Karimireddy, He and Jaggi, "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", ICLR 2022.
-    The bucket with the own head stands for it in the rule that follows. Draws random numbers. O(n d).
+    The bucket of the own head replaces it in the rule that follows. Draws random numbers. O(n d).
     """
 
     s: int = 2
@@ -128,10 +128,9 @@ class Bucketing(Step):
 class Clipping(Step):
     r"""y_j = x_own + (x_j - x_own) min(1, τ / ‖x_j - x_own‖).
 
-    With a number `tau`, static clipping. With `f`, adaptive clipping (ARC): τ is the largest norm that is left when the
-    ⌊2 (f/n) (n - f)⌋ largest are set aside. Allouah et al., "Adaptive Gradient Clipping for Robust Federated
-    Learning", ICLR 2025. Both were made for gradients; heads are clipped about the own head, whose difference is 0.
-    O(n d).
+    With a number `tau`, static clipping. With `f`, adaptive clipping (ARC): τ is the largest norm after removing the
+    ⌊2 (f/n) (n - f)⌋ largest. Allouah et al., "Adaptive Gradient Clipping for Robust Federated Learning", ICLR 2025.
+    Both are for gradients; heads are clipped about the own head, whose difference is 0. O(n d).
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ class Clipping(Step):
 
     @property
     def pull(self) -> Pull:
-        """The static radius is known before the distances, the adaptive one only after all of them."""
+        """How models are moved; only the static radius is known before all distances."""
         return Pull(lambda squared: self._shrink(np, squared), alone=self.tau is not None)
 
     def matrix(self, inbox: Inbox, task: Task) -> Array:
@@ -168,7 +167,7 @@ class Clipping(Step):
         return scale[:, :, None] * eye + (1 - scale)[:, :, None] * eye[:1, :]
 
     def mixtures(self, inbox: Inbox, task: Task) -> Array:
-        """Return the clipped heads; most of the matrix is zero, so models are moved one by one."""
+        """Return the clipped heads, without the matrix, which is mostly zero."""
         if isinstance(inbox, ArrayInbox):
             if inbox.clipped is not None:
                 return inbox.clipped
@@ -191,7 +190,7 @@ class Clipping(Step):
         assert self.f is not None
         received = int(distance.shape[-1])
         clipped = int(2 * self.f * max(0, received + 1 - self.f) / (received + 1))
-        # The own difference, 0, is one of the n norms: with all others set aside the radius is 0.
+        # The own difference, 0, is one of the n norms: with all others removed the radius is 0.
         if clipped >= received:
             return 0.0
         return xp.sort(distance, axis=-1)[..., received - 1 - clipped, None]
@@ -206,7 +205,7 @@ class Chain(Rule):
 
     @property
     def consolidates(self) -> bool:
-        """Whether the rule asks for consolidation."""
+        """Whether the rule consolidates."""
         return self.rule.consolidates
 
     @property
@@ -226,18 +225,18 @@ class Chain(Rule):
 
     @property
     def measures(self) -> Measure:
-        """The most that any part measures."""
+        """The most expensive measure of any part."""
         if not self.steps:
             return self.rule.measures
         most = max(self.rule.measures, *(step.measures for step in self.steps))
         return Measure.NORMS if most is Measure.MEAN else most  # The mean of the mixtures is none of the models.
 
     def initial_state(self, own: Array) -> State | None:
-        """Return what the rule remembers before its first call; steps have no memory."""
+        """Return the initial state of the rule; steps have none."""
         return self.rule.initial_state(own)
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Apply the steps in turn, then the rule, and trace its answer back to the models received."""
+        """Apply the steps in turn, then the rule, and trace its result back to the received models."""
         if not self.steps:
             return self.rule.decide(inbox, task)
         xp, received, total = inbox.xp, inbox, None
@@ -245,7 +244,7 @@ class Chain(Rule):
             matrix = step.matrix(inbox, task)
             inbox = inbox.mixed(matrix)
             total = matrix if total is None else matrix @ total
-            # A mixture has no sender who could claim anything.
+            # A mixture has no sender and no claims.
             task = replace(task, claims=None, senders=None, draws=_fresh(xp, task.draws, inbox.received))
         verdict = self.rule.decide(inbox, task) if inbox.received else stay(inbox, Reason.TOO_FEW_MODELS)
         answer = Verdict(
@@ -258,7 +257,7 @@ class Chain(Rule):
 
 
 def _fresh(xp: Any, draws: Array | None, count: int) -> Array | None:
-    """Make other uniforms of those that a step has used up: what it ordered must not be ordered alike again."""
+    """Derive new uniforms from those that a step has used, so that the next order is another."""
     if draws is None:
         return None
     shuffled = draws[:, :count] * 1021.7
@@ -266,7 +265,7 @@ def _fresh(xp: Any, draws: Array | None, count: int) -> Array | None:
 
 
 def _without_mixing(received: Inbox, answer: Verdict, verdict: Verdict) -> Verdict:
-    """Where the rule could not do its work, keep the own head itself, not a mixture with untested strangers."""
+    """If the rule could not work, keep the own head itself, not a mixture with untested models."""
     xp, stays = received.xp, verdict.stays
     assert stays is not None
     plain = stay(received, Reason.NOT_USED)
@@ -284,8 +283,8 @@ def _without_mixing(received: Inbox, answer: Verdict, verdict: Verdict) -> Verdi
 def chain(*parts: Step | Rule) -> Rule:
     """Put steps before a rule: `chain(NearestNeighbourMixing(f=4), Krum(f=4))`.
 
-    Steps apply in the order given; the last part is the rule. Rules that look at distances alone never see
-    the mixtures written out, so a chain costs little more than its rule.
+    Steps apply in the given order; the last part is the rule. For rules that need distances only, the mixtures are
+    never computed, so a chain costs little more than its rule.
     """
     *steps, rule = parts or (None,)
     if not isinstance(rule, Rule) or not all(isinstance(step, Step) for step in steps):
@@ -301,7 +300,7 @@ def chain(*parts: Step | Rule) -> Rule:
 
 
 def _traced_back(xp: Any, matrix: Array, verdict: Verdict) -> Array:
-    """Give each received model the reason of a mixture that it is part of, a kept one if there is any."""
+    """Return for each received model the reason of a mixture that contains it, preferably of a kept one."""
     reasons = verdict.reasons
     used = xp.ones((reasons.shape[0], 1), dtype=xp.bool, device=reasons.device)
     if not bool(xp.all(reasons == int(Reason.KEPT))):

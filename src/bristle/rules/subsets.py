@@ -1,6 +1,6 @@
-"""Rules that search all subsets of n - f heads for the one that lies closest together, and average it.
+"""Rules that search all subsets of n - f heads for the most compact one, and average it.
 
-The search works on distances and inner products alone; heads are touched once, at the end.
+The search works on distances and inner products alone; heads are read once, at the end.
 """
 
 from __future__ import annotations

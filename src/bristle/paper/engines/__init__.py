@@ -17,7 +17,7 @@ ATTEMPTS = 3
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
-"""Heads are small: one thread a process is faster, and sums come out the same to the bit whoever computes them."""
+"""One thread per process is faster for small heads, and makes sums the same to the bit in every process."""
 
 Tick = Callable[[int], None]
 Work = Callable[[str, FeatureData, Tick], str]
@@ -53,7 +53,7 @@ def failed(tasks: Sequence[str], reasons: dict[int, str]) -> TaskError:
 
 
 def find_work(path: str) -> Work:
-    """Return the function that `module:function` names: names travel to other processes, functions do not."""
+    """Return the function that `module:function` names: names can be passed to other processes."""
     module, _, function = path.partition(":")
     work: Work = vars(importlib.import_module(module))[function]
     return work

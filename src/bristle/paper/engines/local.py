@@ -1,4 +1,4 @@
-"""Processes on this machine, one task at a time each. What passes between them is text."""
+"""Processes on this machine, one task at a time each. They exchange texts."""
 
 from __future__ import annotations
 
@@ -141,6 +141,6 @@ def _work(pipe: Connection, path: str, folder: str) -> None:
             return
         try:
             message = {"result": work(task, data, tick)}
-        except Exception as error:  # Whatever it is, it is told to the parent, who tries again or says so.
+        except Exception as error:  # The parent gets any error, and retries or reports it.
             message = {"error": f"{type(error).__name__}: {error}"}
         pipe.send_bytes(json.dumps(message).encode())

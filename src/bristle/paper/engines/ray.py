@@ -1,4 +1,4 @@
-"""Ray: the same tasks on a cluster, or on a Ray of this machine's own. Needs `pip install "bristle[ray]"`."""
+"""Ray: the same tasks on a cluster, or on a local Ray. Needs `pip install "bristle[ray]"`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// The table of peers, and what is told about one of them or about all.
+// The table of peers, and the details of one or of all.
 class Peers {
   constructor(container, choose) {
     this.container = container;
