@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bristle import Peer
+from bristle import Peer, rules
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.data import load
@@ -160,6 +160,7 @@ async def learn(folder: str, members: list[int], known: list[Address], interval:
                 folder=Path(folder) / f"peer-{member}",
                 backbone=backbone,
                 known=known or [one.address for one in peers[:1]],
+                rule=rules.create("bristle"),
                 pace=Pace(interval=interval),
                 on_iteration=None if peers else told,
             )

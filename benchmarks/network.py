@@ -72,19 +72,19 @@ def network(demo: Demo, *, name: str) -> Row:
 
 def of_demo(quick: bool, seed: int) -> list[Row]:
     """Label flippers among peers, as `make demo` has them."""
-    return [network(Demo(seed=seed, **_length(quick)), name="demo")]
+    return [network(Demo(rule="bristle", seed=seed, **_length(quick)), name="demo")]
 
 
 def of_mesh(quick: bool, seed: int) -> list[Row]:
     """Peers without attackers: in step, and fast; in one process and in two; with fewer bytes."""
-    mesh = Demo(attackers=0, seed=seed, **_length(quick))
+    mesh = Demo(rule="bristle", attackers=0, seed=seed, **_length(quick))
     cases = [mesh] if quick else [mesh, replace(mesh, processes=2)]
     return [network(case, name="mesh") for case in cases]
 
 
 def of_rough(quick: bool, seed: int) -> list[Row]:
     """The same peers with and without a bad line between them."""
-    still = Demo(attackers=0, seed=seed, **_length(quick))
+    still = Demo(rule="bristle", attackers=0, seed=seed, **_length(quick))
     if quick:
         still = replace(still, iterations=2 * still.iterations)  # It takes longer to learn as much.
     cases = [replace(still, impairment=ROUGH)] if quick else [still, replace(still, impairment=ROUGH)]

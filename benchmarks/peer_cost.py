@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from bristle import Peer
+from bristle import Peer, rules
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.commands.status import get_status
@@ -68,7 +68,14 @@ def never() -> bool:
 def make(folder: Path, number: int, data: Any, case: Case, known: list[tuple[str, int]]) -> tuple[Peer, Any, Any]:
     """Return a peer that holds four of the ten classes, and what it holds."""
     pace = Pace(interval=case.interval, train_when=never) if case.rests else Pace(interval=case.interval)
-    peer = Peer(application="cost", classes=CLASSES, folder=folder / f"peer-{number}", known=known, pace=pace)
+    peer = Peer(
+        application="cost",
+        classes=CLASSES,
+        folder=folder / f"peer-{number}",
+        known=known,
+        pace=pace,
+        rule=rules.create("bristle"),
+    )
     mine = np.isin(data["y"], [(number + step) % 10 for step in range(4)])
     return peer, data["x"][mine], data["y"][mine]
 

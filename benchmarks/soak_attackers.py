@@ -10,7 +10,7 @@ import repository  # noqa: F401
 from bristle import attacks
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
-from bristle.commands.demo.worker import Attackers
+from bristle.commands.demo.attackers import HeadAttackers
 from bristle.data import load
 from bristle.learning.samples import Samples
 from bristle.p2p import Limits
@@ -34,8 +34,8 @@ class Attack:
         known = [lines.addresses(number) for number in numbers]
         self._lines = lines
 
-        async def begin() -> tuple[Attackers, asyncio.Task[None]]:
-            attackers = Attackers(
+        async def begin() -> tuple[HeadAttackers, asyncio.Task[None]]:
+            attackers = HeadAttackers(
                 numbers,
                 group=Group(
                     application=APPLICATION,

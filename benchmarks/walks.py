@@ -37,11 +37,12 @@ attack = { name = "label-flip" }
 """
 OTHER = """
 import asyncio, sys
-from bristle import Pace, Peer
+from bristle import Bristle, Pace, Peer
 from bristle.data import load
 async def main():
     data = load("mnist")
-    async with Peer(application="walk", classes=data.classes, folder=sys.argv[1], pace=Pace(interval=0.2)) as peer:
+    async with Peer(application="walk", classes=data.classes, folder=sys.argv[1],
+                    rule=Bristle(), pace=Pace(interval=0.2)) as peer:
         peer.add(data.x_train[:300], data.y_train[:300])
         print(peer.address[1], flush=True)
         await peer.run()
@@ -104,6 +105,7 @@ def receive(folder: Path) -> set[str]:
         async def main() -> set[str]:
             pace = Pace(interval=0.3)
             options = {"application": "walk", "classes": data.classes, "folder": folder / "own", "known": known}
+            options["rule"] = Bristle()
             # Only threads that start later are traced: start first, and forget what came before the neighbour.
             with tracing() as found:
                 async with Peer(pace=pace, **options) as peer:  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ def test_two_processes_teach_each_other(launch: Callable[..., Process], digits: 
     secret = tmp_path / "secret"
     secret.write_text("correct horse battery staple")
     secret.chmod(0o600)
-    common = ["--interval", "0.05", "--secret-file", str(secret)]
+    common = ["--interval", "0.05", "--secret-file", str(secret), "--rule", "bristle"]
     first = launch("a", digits, "--classes", "0,1,2,3,4,5,6", "--http", "0", *common)
     known = first.wait_for("listening")["address"]
     rows = tmp_path / "rows" / "b.jsonl"

@@ -65,6 +65,10 @@ def test_two_peers_learn_from_one_statement_each(make_peer: MakePeer, digits: An
     assert all(len(turn.record.heard) == len(turn.senders) for turn in turns)
 
 
+def test_evidence_is_the_usual_rule(make_peer: MakePeer) -> None:
+    assert make_peer("a", rule=None)._rule == rules.create("evidence")
+
+
 def test_a_counted_run_ends_without_news(make_peer: MakePeer, digits: Any) -> None:
     async def run() -> None:
         async with make_peer("a", rule=rules.create("evidence")) as peer:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bristle import Head, Pace, Peer, load_head, save_head
+from bristle import Bristle, Head, Pace, Peer, load_head, save_head
 from bristle.backbones import NoBackbone, WithBias
 from bristle.cli import app
 from bristle.data import Dataset
@@ -38,6 +38,7 @@ def good_head(*, bias: bool = False) -> Head:
 
 def peer(folder: Path, **options: Any) -> Peer:
     usual = {"application": "weather", "classes": NAMES, "backbone": NoBackbone(5), "pace": Pace(interval=0.01)}
+    usual["rule"] = Bristle()
     return Peer(folder=folder, **{**usual, **options})
 
 
@@ -107,7 +108,7 @@ def test_the_command_takes_features_and_a_head(tmp_path: Path) -> None:
     )  # fmt: skip
     head = save_head(tmp_path / "head.safetensors", good_head())
     words = ["peer", "--application", "weather", "--folder", str(tmp_path / "a"), "--data", str(tmp_path / "w.npz")]
-    words += ["--backbone", "none", "--head", str(head), "--iterations", "1", "--test-every", "1"]
+    words += ["--backbone", "none", "--head", str(head), "--iterations", "1", "--test-every", "1", "--rule", "bristle"]
     words += ["--json", str(tmp_path / "rows.jsonl")]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output

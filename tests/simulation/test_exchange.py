@@ -25,7 +25,6 @@ from bristle.simulation import (
     Watch,
     World,
 )
-from bristle.simulation.exchange import HALF
 from bristle.simulation.run import run
 from bristle.testing.evidence import hostile
 
@@ -104,7 +103,7 @@ def test_statements_take_their_bytes_once(data: FeatureData) -> None:
     world = World(PLAIN, data)
     world.advance()
     assert world.exchange is not None
-    sizes = [HALF * 24 * (3 + len(to_numpy(one.factors)) + 1) + 4 * 6 for one in world.exchange.statements]
+    sizes = [(24 + 1) * (3 + len(to_numpy(one.factors)) + 1) + 4 * 6 for one in world.exchange.statements]
     np.testing.assert_array_equal(world.bytes_sent, [5 * size for size in sizes])
     world.advance()
     np.testing.assert_array_equal(world.bytes_sent, [5 * size for size in sizes])

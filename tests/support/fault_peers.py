@@ -194,7 +194,9 @@ class Fleet:
         self._starts += 1
         home, rows = home or self.folder / name, rows or self.folder / f"{name}.jsonl"
         log = self.folder / f"{name}.{self._starts}.log"
-        said = f"peer --application {APPLICATION} --folder {home} --data {self.data} --json {rows}".split()
+        said = (
+            f"peer --rule bristle --application {APPLICATION} --folder {home} --data {self.data} --json {rows}".split()
+        )
         said += ["--log-format", "json"]
         said += [*(word for address in known for word in ("--known", address)), *words]
         if clock is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from bristle import rules
 from bristle.backbones.backbone import bundled
 from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
@@ -52,6 +53,7 @@ def make_peer(digits: Digits, tmp_path: Path) -> Callable[..., Peer]:
             "backbone": digits.backbone,
             "pace": Pace(interval=0.01, check_every=0.02),
             "test": digits.test,
+            "rule": rules.create("bristle"),  # What most tests are about: peers that exchange heads.
         }
         return Peer(**{**usual, **options})
 

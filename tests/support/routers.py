@@ -182,6 +182,7 @@ class Internet:
         words = (
             f"peer --application routers --folder {folder} --data {data} --listen 0.0.0.0:{PORT} --http 8080".split()
         )
+        words += ["--rule", "bristle"]
         words += ["--interval", "0.5", "--log-format", "json", *(["--known", f"{known}:{PORT}"] if known else [])]
         process = subprocess.Popen(self.inside([*_BRISTLE, *words], name), env=self.environment())
         self.services.append(process)

@@ -148,7 +148,7 @@ def test_a_manifest_and_what_is_signed_of_it() -> None:
     assert verify(IDENTITY.key, data[-64:], b"bristle 2 manifest\x00" + content)
     assert decode_manifest(data, GROUP) == said
     assert said.shape == (10, 80)
-    for code, encoding in ((1, "float32"), (2, "float16"), (3, "grid")):
+    for code, encoding in ((1, "float32"), (2, "float16"), (3, "grid"), (4, "int8")):
         smaller = manifest(encoding=encoding, body=100, digests=(bytes(16),))
         assert encode_manifest(smaller, IDENTITY)[2] == code
 

@@ -231,7 +231,8 @@ def public(values: NDArray[Any], head: GridHead, base: GridHead | None) -> dict[
 def statement(author: Identity, of: Group) -> dict[str, Any]:
     rows = np.array([[1, -2, 0, 0, 0.5, 3e8, 0, 1], [0] * 8], dtype=float)
     factors, diagonal = np.arange(8.0).reshape(1, 8), np.zeros(8)
-    body = encode_statement(Statement(rows, np.array([25, 0]), factors, diagonal), compress=False)
+    said = Statement(rows, np.array([25, 0]), factors, diagonal)
+    body = encode_statement(said, compress=False)
     manifest = Manifest(
         group=of.id, author=author.key, kind=Kind.STATEMENT, sequence=1_700_000_000_001, expires=1_800_000_000,
         encoding="float16", compression=PLAIN, classes=2, features=8, rank=1, body=len(body), digests=digests_of(body),
@@ -243,6 +244,7 @@ def statement(author: Identity, of: Group) -> dict[str, Any]:
         "diagonal": diagonal.tolist(),
         "expires": manifest.expires,
         "body of float16": body.hex(),
+        "body of int8": encode_statement(said, encoding="int8", compress=False).hex(),
         "manifest": encode_manifest(manifest, author).hex(),
     }
 

@@ -18,7 +18,7 @@ def demo(
     attack: Annotated[
         str, typer.Option(help="The attack, e.g. label-flip, additive-noise, alie or sybil.")
     ] = "label-flip",
-    rule: Annotated[str, typer.Option(help="Aggregation rule of the benign peers.")] = "bristle",
+    rule: Annotated[str, typer.Option(help="Rule of the benign peers.")] = "evidence",
     classes: Annotated[int, typer.Option(help="Classes per peer, of 10.")] = 4,
     loss: Annotated[float, typer.Option(help="Fraction of datagrams lost by a relay between the peers.")] = 0.0,
     iterations: Annotated[int, typer.Option(help="Number of iterations.")] = 100,
@@ -123,7 +123,10 @@ def peer(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help="Aggregation rule: a name, or your own as module:name.", show_default="bristle"),
+        typer.Option(
+            help="Rule: evidence, one that exchanges heads such as bristle, or your own as module:name.",
+            show_default="evidence",
+        ),
     ] = None,
     share_clip: Annotated[
         float | None, typer.Option(help="Clip the rows of the shared head to this norm.", show_default="never")
@@ -162,7 +165,9 @@ def peer(
     dashboard: Dashboard = False,
     dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
-    """Run one peer of a group on your own data until stopped: learn, share heads, and test the heads of others.
+    """Run one peer of a group on your own data until stopped: state what it knows, and learn from what others state.
+
+    With --rule bristle, or another rule for heads, it trains a head, shares it, and tests the heads of others.
 
     Its state is saved in its folder after every iteration; the same command continues from there. Ctrl-C and SIGTERM
     stop it gracefully. `bristle status FOLDER` shows what it is doing.

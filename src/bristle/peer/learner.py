@@ -13,7 +13,7 @@ from bristle.learning.optimiser import HeadState, TrainingSettings
 from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
 from bristle.peer.step import StepState, step
-from bristle.rules import Bristle, Decision, Rule, stack
+from bristle.rules import Decision, Rule, stack
 from bristle.rules.evidence import Evidence
 
 Floats = npt.NDArray[np.float32]
@@ -24,8 +24,8 @@ USUAL_LENGTH = 300
 
 
 def default_rule() -> Rule:
-    """Return the default rule of a peer."""
-    return Bristle()
+    """Return the usual rule of a peer."""
+    return Evidence()
 
 
 def live_rule(rule: Rule) -> Rule:

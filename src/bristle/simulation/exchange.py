@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -20,9 +21,7 @@ from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.population import Population
 from bristle.simulation.scenario import Scenario
 from bristle.simulation.topology import Booleans, Integers, Neighbourhood
-
-HALF = 2
-"""Bytes a number of a statement takes on the wire, in float16."""
+from bristle.wire.sizes import raw_statement_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +169,30 @@ class Exchange:
         typical = int(np.median(self._sizes))
         return np.array([self._sizes[one] if one < len(self._sizes) else typical for one in who], dtype=np.int64)
 
+    @property
+    def tells_blindly(self) -> bool:
+        """Whether the attackers need to know nothing of others before they state anything."""
+        return not isinstance(self._attack, StatementAttack) and self._attack.knows == Knowledge.NOTHING
+
+    def broadcast(self, honest: Sequence[Statement]) -> list[Statement]:
+        """Return what each attacker states where all must hear the same, made of what they heard of honest peers.
+
+        On a network an attacker that states something else to every victim is found out.
+        """
+        attack = self._attack
+        if isinstance(attack, StatementAttack):
+            rng = np.random.default_rng([self._scenario.seed, int(Stream.ATTACK), 0, 1])
+            return attack.state(self.scene, 0, rng)
+        if self.tells_blindly:
+            return self._shared(1)
+        own = np.stack([one.rows for one in self.attackers])[None]
+        view = View(own=own, iteration=1, total=self._scenario.iterations, inbox=_complete(honest)[None])
+        return self._stated(attack, view, own)
+
     def _shared(self, iteration: int) -> list[Statement]:
         """Return the statements of attackers who know nothing of their victims: the same for all."""
         attack = self._attack
-        if isinstance(attack, StatementAttack) or attack.knows != Knowledge.NOTHING:
+        if not self.tells_blindly:
             return []
         own = np.stack([one.rows for one in self.attackers])
         view = View(own=own, iteration=iteration, total=self._scenario.iterations)
@@ -216,17 +235,21 @@ class Exchange:
 
     @cached_property
     def _complete(self) -> np.ndarray:
-        """Rows [N, C, D] in which classes that a peer does not state are copied from an owner.
+        return _complete(self.statements)
 
-        Attacks on heads take means and spreads over all senders: with copies, those of a class are its owners'.
-        """
-        rows = np.stack([one.rows for one in self.statements])
-        counts = np.stack([one.counts for one in self.statements])
-        for label in range(self._classes):
-            owners, others = np.flatnonzero(counts[:, label] > 0), np.flatnonzero(counts[:, label] == 0)
-            if len(owners):
-                rows[others, label] = rows[owners[np.arange(len(others)) % len(owners)], label]
-        return rows
+
+def _complete(statements: Sequence[Statement]) -> np.ndarray:
+    """Return rows [N, C, D] in which classes that a peer does not state are copied from an owner.
+
+    Attacks on heads take means and spreads over all senders: with copies, those of a class are its owners'.
+    """
+    rows = np.stack([np.asarray(one.rows, dtype=np.float32) for one in statements])
+    counts = np.stack([np.asarray(one.counts) for one in statements])
+    for label in range(rows.shape[1]):
+        owners, others = np.flatnonzero(counts[:, label] > 0), np.flatnonzero(counts[:, label] == 0)
+        if len(owners):
+            rows[others, label] = rows[owners[np.arange(len(others)) % len(owners)], label]
+    return rows
 
 
 def _heard_by(around: Neighbourhood, peers: int) -> Integers:
@@ -241,10 +264,9 @@ def _narrow(statement: Statement) -> Statement:
 
 
 def _size(statement: Statement) -> int:
-    """Return the bytes of a statement in float16: rows of its classes, factors, diagonal and counts."""
-    features = int(statement.rows.shape[-1])
-    rows = int((np.asarray(statement.counts) > 0).sum()) + int(np.asarray(statement.factors).shape[0]) + 1
-    return HALF * rows * features + 4 * int(statement.counts.shape[-1])
+    """Return the bytes of a statement as live peers send it, before compression."""
+    present, rank = int((np.asarray(statement.counts) > 0).sum()), int(np.asarray(statement.factors).shape[0])
+    return raw_statement_bytes(*statement.rows.shape, present=present, rank=rank, encoding="int8")
 
 
 def augmented(head: Array, bias: Array) -> Array:

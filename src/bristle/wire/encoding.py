@@ -1,4 +1,4 @@
-"""Encoding of statements: float32 or float16, plain or zlib. Heads have an encoding of their own, `bristle.wire.grid`.
+"""Encoding of statements: float32, float16 or int8, plain or zlib. Heads have an encoding of their own, in `grid`.
 
 Values of several bytes are written as byte planes (all first bytes, then all second ones, ...), which zlib compresses
 better: the exponents stand together. The rows of a statement are scaled by powers of two, so that none overflows.
@@ -17,13 +17,18 @@ from bristle.rules.evidence.statement import Statement, unfit
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import COUNT_BYTES, VALUE_BYTES, Encoding, raw_statement_bytes
 
-ENCODINGS: dict[int, Encoding] = {1: "float32", 2: "float16", 3: "grid"}
+ENCODINGS: dict[int, Encoding] = {1: "float32", 2: "float16", 3: "grid", 4: "int8"}
 ENCODING_CODES = {name: code for code, name in ENCODINGS.items()}
 PLAIN, ZLIB = 0, 1
-_FLOATS: dict[Encoding, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
-_TOP = 15
-"""The largest value of a row of a statement is stored as 2^14 or more, and less than 2^15."""
+_TYPES: dict[Encoding, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "int8": np.dtype("i1"),
+}
+_TOPS: dict[Encoding, int] = {"float32": 15, "float16": 15, "int8": 7}
+"""The largest value of a row of a statement is stored as 2^(top - 1) or more, and less than 2^top."""
 
+_MOST = 127
 _LOWEST = -128
 _UNFIT = {Reason.NOT_FINITE: Refusal.NOT_FINITE, Reason.TOO_LARGE: Refusal.TOO_LARGE}
 
@@ -35,7 +40,7 @@ def _planes(values: NDArray[Any]) -> bytes:
 
 def _from_planes(raw: bytes, encoding: Encoding) -> NDArray[np.float32]:
     planes = np.frombuffer(raw, np.uint8).reshape(VALUE_BYTES[encoding], -1)
-    return np.ascontiguousarray(planes.T).view(_FLOATS[encoding]).astype(np.float32)
+    return np.ascontiguousarray(planes.T).view(_TYPES[encoding]).astype(np.float32)
 
 
 def _packed(raw: int, compression: int) -> int:
@@ -59,24 +64,31 @@ def encode_statement(statement: Statement, *, encoding: Encoding = "float16", co
 
     Each row is divided by the power of two that brings its largest value to 2^14 or more and below 2^15. So nothing
     overflows; in float16 values have eleven binary digits, and those below 2^-28 of the largest of their row an error
-    of at most 2^-39 of it. The same statement makes the same bytes.
+    of at most 2^-39 of it. In int8 the largest value is brought to 64 or more, and values are rounded to whole numbers,
+    at most 127; what is stored of the diagonal is its square root. The same statement makes the same bytes.
 
     Raises
     ------
     ValueError
         If the statement has no factors or no diagonal, or would be refused by everybody.
     """
-    if encoding not in _FLOATS:
-        raise ValueError(f"the encoding of a statement must be one of {', '.join(_FLOATS)}, not {encoding!r}")
+    if encoding not in _TYPES:
+        raise ValueError(f"the encoding of a statement must be one of {', '.join(_TYPES)}, not {encoding!r}")
     if statement.factors is None or statement.diagonal is None:
         raise ValueError("a statement that is shared has factors, of rank 0 if need be, and a diagonal")
     plain = statement.numpy()
     if (reason := unfit(plain, *plain.rows.shape)) is not None:
         raise ValueError(f"the statement would be {reason.words}")
     counts = np.asarray(plain.counts, dtype=">u4")
-    values = np.concatenate([plain.rows[counts > 0], plain.factors, np.asarray(plain.diagonal)[None]])
-    exponents = np.maximum(np.frexp(np.abs(values).max(axis=1))[1] - _TOP, _LOWEST).astype(np.int8)
-    scaled = np.ldexp(values, -exponents[:, None].astype(np.int32)).astype(_FLOATS[encoding])
+    diagonal = np.asarray(plain.diagonal)
+    values = np.concatenate(
+        [plain.rows[counts > 0], plain.factors, (np.sqrt(diagonal) if encoding == "int8" else diagonal)[None]]
+    )
+    exponents = np.maximum(np.frexp(np.abs(values).max(axis=1))[1] - _TOPS[encoding], _LOWEST).astype(np.int8)
+    scaled = np.ldexp(values, -exponents[:, None].astype(np.int32))
+    if encoding == "int8":
+        scaled = np.rint(scaled).clip(-_MOST, _MOST)
+    scaled = scaled.astype(_TYPES[encoding])
     raw = counts.tobytes() + exponents.tobytes() + _planes(scaled)
     return zlib.compress(raw) if compress else raw
 
@@ -91,7 +103,7 @@ def decode_statement(
 ) -> Statement | Refusal:
     """Decode a statement, or return why it is refused, in no more memory than one of that shape and rank takes."""
     classes, features = shape
-    if encoding not in _FLOATS:
+    if encoding not in _TYPES:
         return Refusal.BAD_BODY
     most = raw_statement_bytes(*shape, present=classes, rank=rank, encoding=encoding)
     raw = _inflate(body, most) if compression == ZLIB else body
@@ -115,6 +127,10 @@ def decode_statement(
         return Refusal.TOO_LARGE
     rows = np.zeros(shape, np.float32)
     rows[here] = values[: len(here)]
-    statement = Statement(rows, counts, values[len(here) : -1], values[-1])
+    if encoding == "int8" and values[-1].min() < 0:
+        return Refusal.BAD_BODY
+    with np.errstate(over="ignore"):
+        diagonal = values[-1] ** 2 if encoding == "int8" else values[-1]
+    statement = Statement(rows, counts, values[len(here) : -1], diagonal)
     reason = unfit(statement, classes, features)
     return statement if reason is None else _UNFIT.get(reason, Refusal.BAD_BODY)

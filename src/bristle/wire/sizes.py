@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Encoding = Literal["float32", "float16", "grid"]
+Encoding = Literal["float32", "float16", "grid", "int8"]
 
 DATAGRAM = 1232
 """Largest UDP payload that fits through every path that carries IPv6 (1280 bytes less IPv6 and UDP headers)."""
@@ -45,7 +45,7 @@ FORWARDING = SEAL + 5
 ACKNOWLEDGE_EVERY = 16
 """Units (manifest and pieces) per acknowledgement; the last unit always gets one."""
 
-VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2}
+VALUE_BYTES: dict[Encoding, int] = {"float32": 4, "float16": 2, "int8": 1}
 COUNT_BYTES = 4
 EXPONENT_BYTES = 1
 

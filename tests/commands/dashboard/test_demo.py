@@ -13,7 +13,7 @@ from bristle.peer.record import Heard
 from bristle.report.snapshot import MOST_MEMBERS, MemberKind, RunState
 from bristle.rules.decision import Reason
 
-DEMO = Demo(peers=3, attackers=1, iterations=10)
+DEMO = Demo(rule="bristle", peers=3, attackers=1, iterations=10)
 MEMBERS = {f"key{number}": number for number in range(4)}
 
 

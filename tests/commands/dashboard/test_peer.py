@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bristle import Bristle
 from bristle.backbones.backbone import CallableBackbone
 from bristle.commands.dashboard import Feed
 from bristle.commands.dashboard.peer import SHOWN, PeerBoard
@@ -34,7 +35,8 @@ def test_two_peers_and_the_page_of_one(tmp_path: Path) -> None:
     async def both() -> None:
         feed = Feed()
         backbone = CallableBackbone(itself, name="itself", version="1", features=FEATURES, input_shape=(FEATURES,))
-        common = {"application": "letters", "classes": CLASSES, "backbone": backbone, "pace": Pace(interval=0.02)}
+        common = {"application": "letters", "classes": CLASSES, "backbone": backbone, "rule": Bristle()}
+        common["pace"] = Pace(interval=0.02)
         test = samples([0, 1, 2, 3])
         async with Peer(folder=tmp_path / "one", test=test, test_every=2, **common) as one:  # type: ignore[arg-type]
             board = PeerBoard(one, feed, total=None)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from bristle import attacks
-from bristle.commands.demo.worker import Attackers
+from bristle import attacks, rules
+from bristle.commands.demo.attackers import HeadAttackers, StatementAttackers
 from bristle.learning.samples import Samples
 from bristle.p2p import Limits, Overlay
 from bristle.p2p.inbox import ReceivedHead
+from bristle.p2p.statements import ReceivedStatement
+from bristle.simulation import FeatureData, Scenario
+from bristle.simulation.exchange import Exchange
+from bristle.simulation.population import populate
 from bristle.wire import Group, Identity
 
 GROUP = Group(application="test", backbone="backbone", classes=tuple("0123456789"), features=20)
@@ -21,9 +26,9 @@ FEATURES = RNG.normal(size=(3, 20, 20)).astype(np.float32)
 LABELS = np.tile(np.repeat(np.arange(10), 2), (3, 1))
 
 
-def attackers(name: str) -> Attackers:
+def attackers(name: str) -> HeadAttackers:
     attack = attacks.create(name)
-    return Attackers(
+    return HeadAttackers(
         [4, 5, 6],
         group=GROUP,
         attack=attack,
@@ -86,3 +91,49 @@ def test_noise_is_drawn_anew_for_each_and_every_time() -> None:
     heard = heard_by_a_victim("additive-noise", until=lambda found: len(found) == 3)
     assert all((one.head[:5] <= 0).all() and (one.head[5:] >= 0).all() for one in heard)
     assert not np.array_equal(heard[0].head, heard[1].head)
+
+
+@pytest.mark.parametrize("name", ["label-flip", "mimic"])
+def test_false_statements_are_those_of_the_simulator_and_the_same_for_everybody(name: str) -> None:
+    labels = np.tile(np.arange(10), 200)
+    features = RNG.normal(size=(2000, 20)).astype(np.float32) + 3 * np.eye(10, 20, dtype=np.float32)[labels]
+    data = FeatureData(features, labels, features[:10], labels[:10], tuple("0123456789"))
+    scenario = Scenario(
+        peers=2, attackers=2, rule=rules.create("evidence"), attack=attacks.create(name), classes_per_peer=5
+    )
+    exchange = Exchange(scenario, populate(scenario, data), 10)
+    found: dict[bytes, ReceivedStatement] = {}
+
+    async def run() -> None:
+        victims = [Overlay(identity=Identity.generate(), group=GROUP)]
+        await victims[0].start()
+        victims.append(Overlay(identity=Identity.generate(), group=GROUP, known=[victims[0].address]))
+        await victims[1].start()
+        for number, (victim, honest) in enumerate(zip(victims, exchange.statements, strict=True), start=1):
+            expires = int(time.time()) + 1000
+            victim.publish(victim.sign_statement(honest, number=number, expires=expires, encoding="float32"))
+        gang = StatementAttackers([2, 3], group=GROUP, limits=Limits(), exchange=exchange, honest=2)
+        await gang.start([[victims[0].address]] * 2)
+        running = asyncio.create_task(gang.run())
+        try:
+            async with asyncio.timeout(30):
+                while any(len(victim.statements()) < 3 for victim in victims):
+                    await asyncio.sleep(0.02)
+            both = [
+                {one.author: one for one in victim.statements() if one.author in gang.key_ids} for victim in victims
+            ]
+            assert {author: one.signed for author, one in both[0].items()} == {
+                author: one.signed for author, one in both[1].items()
+            }
+            found.update(both[0])
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await gang.stop()
+            for victim in victims:
+                await victim.stop()
+
+    asyncio.run(run())
+    said = sorted((one.statement.rows for one in found.values()), key=lambda rows: float(rows[0, 0]))
+    wanted = sorted((one.rows for one in exchange.broadcast(exchange.statements)), key=lambda rows: float(rows[0, 0]))
+    np.testing.assert_allclose(said, wanted, atol=0.1)

@@ -11,7 +11,7 @@ from bristle.peer.record import Heard
 
 MEMBERS = {"aa": 0, "bb": 1, "cc": 2}
 BEGAN = 100.0
-DEMO = Demo(peers=2, attackers=1, iterations=12)
+DEMO = Demo(rule="bristle", peers=2, attackers=1, iterations=12)
 
 
 def heard(sender: str, share: float) -> Heard:
@@ -74,3 +74,17 @@ def test_nobody_heard_is_no_share_of_nothing(tally: Tally) -> None:
     tally.take(step(0, 1))
     assert tally.whole.attackers == 0.0
     assert tally.peers[0].lately.attackers == 0.0
+
+
+def test_of_evidence_the_last_decision_of_each_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: BEGAN)
+    tally = Tally(Demo(peers=2, attackers=1), MEMBERS, samples_per_class=2, began=BEGAN - 1)
+    for event in (step(0, 1, 0.5, cc=0.5), step(1, 1, 0.3, aa=0.4), step(0, 3, 0.9, bb=0.3, cc=0.0)):
+        assert tally.take(event) is None
+    assert tally.history == [(1, 0.4, 0.3, 0.5), (2, pytest.approx(0.6), 0.3, 0.9)]
+    assert tally.take(Finished(0, 2000, 6, 7, 0)) is None
+    row = tally.take(Finished(1, 4000, 6, 7, 0))
+    assert row is not None
+    assert (row["iteration"], row["accuracy_mean"], row["accuracy_min"]) == (3, pytest.approx(0.6), 0.3)
+    assert (row["bytes_sent"], row["attacker_weight"], row["heard"]) == (3000, 0.0, 1.0)
+    assert row["seconds"] == pytest.approx(4.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bristle import Peer
+from bristle import Peer, rules
 from bristle.backbones.backbone import bundled
 from bristle.peer.pace import Pace
 from bristle.wire import Group, messages
@@ -50,6 +50,7 @@ def test_equivocators_that_flood_teach_nobody_anything(
                     folder=tmp_path / str(number),
                     backbone=backbone,
                     known=[peers[0].address] if peers else [],
+                    rule=rules.create("bristle"),
                     pace=Pace(interval=0.02),
                 )
                 peers.append(await exits.enter_async_context(peer))

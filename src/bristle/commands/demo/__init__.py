@@ -14,7 +14,7 @@ from bristle.backbones.base import Backbone
 from bristle.commands.demo.relay import Impairment
 from bristle.data import Dataset, mnist
 from bristle.peer.learner import live_rule
-from bristle.simulation import FeatureData, Scenario, World, prepare
+from bristle.simulation import FeatureData, Precision, Scenario, World, prepare
 from bristle.simulation.population import oracle_accuracy
 from bristle.simulation.run import Watch
 from bristle.simulation.run import run as simulate
@@ -32,6 +32,9 @@ PROCESSES = 1
 
 COMPARED = 300
 """Largest number of iterations of the simulated baselines: the length of the paper's runs."""
+
+SIMULATED = ("evidence", "bristle", "fedavg", "local")
+"""The rules that the network is compared with."""
 
 MOST_MEMBERS = 200
 """Largest full mesh: a larger one would only overload the machine."""
@@ -54,7 +57,7 @@ class Demo:
     impairment : Impairment, optional
         What a relay between the peers does to datagrams; None for no relay.
     iterations : int
-        Number of iterations.
+        Number of iterations of rules that exchange heads; with evidence peers stop when they know all statements.
     interval : float
         Minimum seconds between iterations of a peer.
     processes : int
@@ -66,13 +69,18 @@ class Demo:
     peers: int = 10
     attackers: int = 5
     attack: str = "label-flip"
-    rule: str = "bristle"
+    rule: str = "evidence"
     classes_per_peer: int = 4
     impairment: Impairment | None = None
     iterations: int = 100
     interval: float = 0.3
     processes: int = PROCESSES
     seed: int = 0
+
+    @property
+    def evidence(self) -> bool:
+        """Whether peers exchange evidence, and not heads."""
+        return rules.create(self.rule).shares == "evidence"
 
     @property
     def members(self) -> int:
@@ -91,13 +99,15 @@ class Demo:
 
     def scenario(self, rule: str) -> Scenario:
         """Return the same world for the simulator, with another rule."""
+        found = rules.create(rule)
         return Scenario(
             peers=self.peers,
             attackers=self.attackers,
-            rule=rules.create(rule),
+            rule=found,
             attack=attacks.create(self.attack),
             classes_per_peer=self.classes_per_peer,
-            iterations=self.iterations,
+            precision=Precision(shared="grid" if found.shares == "heads" else "same"),  # As peers on a network do.
+            iterations=1 if found.shares == "evidence" else min(self.iterations, COMPARED),
             seed=self.seed,
         )
 
@@ -158,18 +168,17 @@ def digits(progress: Callable[[int, int], None] | None = None) -> FeatureData:
 def references(demo: Demo, *, row: Callable[[Row], None]) -> dict[str, float]:
     """Run the baselines in the simulator, on the same samples; return their accuracies at the end.
 
-    FedAvg meets the same attackers. Local-only peers never integrate. The oracle is one head trained on the samples of
-    all benign peers together.
+    All rules meet the same attackers: evidence, the paper's `bristle` and FedAvg. Local-only peers never integrate. The
+    oracle is one head trained on the samples of all benign peers together.
     """
     data, ends = digits(), dict[str, float]()
 
     def simulated(found: Row) -> None:
         row({**found, "engine": "simulation"})
 
-    for rule in ("fedavg", "local"):
-        if rule != demo.rule:
-            scenario = replace(demo.scenario(rule), iterations=min(demo.iterations, COMPARED))
-            results = simulate(scenario, data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=simulated))
+    for rule in SIMULATED:
+        if rule != demo.rule or demo.evidence:
+            results = simulate(demo.scenario(rule), data, figure=FIGURE, every=ROW_EVERY, watch=Watch(row=simulated))
             ends[rule] = results.last()["accuracy_mean"]
     ends["oracle"] = oracle_accuracy(World(demo.scenario("local"), data).held, data)
     return ends

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
@@ -14,7 +14,19 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from bristle.commands.demo import Demo
-from bristle.commands.demo.worker import Command, Event, Failed, Finished, Listening, Met, PeerIteration, relay, work
+from bristle.commands.demo.worker import (
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Listening,
+    Met,
+    PeerIteration,
+    Ready,
+    Rested,
+    relay,
+    work,
+)
 
 STOPPING = 10.0
 """Seconds before a process that does not stop is killed."""
@@ -37,6 +49,9 @@ class DemoProcesses:
         self.demo = demo
         self.members: dict[str, int] = {}
         self.addresses: dict[int, tuple[str, int]] = {}
+        self.began = 0.0
+        """When the first socket was opened, in seconds since 1970: before the first datagram."""
+        self._early: list[PeerIteration | Finished] = []
         # Heads are small: with one thread each, processes run side by side instead of waiting for each other.
         os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         context = multiprocessing.get_context("spawn")
@@ -58,30 +73,52 @@ class DemoProcesses:
         self._processes.append(process)
 
     def meet(self) -> dict[int, int]:
-        """Wait until the peers have found each other; return the number of neighbours of each."""
+        """Let the peers open their sockets and find each other; return the number of neighbours of each."""
         neighbours: dict[int, int] = {}
+        waiting = len(self._pipes)
         while len(neighbours) < self.demo.members:
             for event in self._events():
                 match event:
+                    case Ready():
+                        waiting -= 1
+                        if not waiting:
+                            self.began = time.time()
+                            self._tell(Command.GO)
                     case Listening():
                         self._tell(event)
                     case Met():
                         neighbours |= event.neighbours
                         self.members |= event.key_ids
                         self.addresses |= event.addresses
-                    case PeerIteration() | Finished() | Failed():
+                    case PeerIteration() | Finished():
+                        self._early.append(event)
+                    case Rested() | Failed():
                         raise RuntimeError(f"unexpected while peers look for each other: {event}")
         return neighbours
 
     def learn(self) -> Iterator[PeerIteration | Finished]:
-        """Start learning; yield events until every benign peer has finished."""
-        self._tell(Command.GO)
-        left = self.demo.peers
-        while left:
-            for event in self._events():
-                if isinstance(event, PeerIteration | Finished):
-                    yield event
-                    left -= isinstance(event, Finished)
+        """Yield events until every benign peer has finished."""
+        finished: set[int] = set()
+        for event in self._until(lambda: len(finished) >= self.demo.peers):
+            if isinstance(event, PeerIteration | Finished):
+                if isinstance(event, Finished):
+                    finished.add(event.peer)
+                yield event
+
+    def rest(self) -> float:
+        """Let peers that know all statements go on; return the bytes that each sends in a minute."""
+        self._tell(Command.REST)
+        rates: list[float] = []
+        for event in self._until(lambda: len(rates) >= self.demo.peers):
+            if isinstance(event, Rested):
+                rates.append(60 * event.bytes_out / event.seconds)
+        return sum(rates) / len(rates)
+
+    def _until(self, done: Callable[[], bool]) -> Iterator[Event]:
+        early, self._early = self._early, []
+        yield from early
+        while not done():
+            yield from self._events()
 
     def stop(self) -> None:
         """Stop the peers; kill processes that do not end in time."""

@@ -53,6 +53,7 @@ class Standing:
     decided: int = 0
     connected: Connected | None = None
     recent: list[Weights] = field(default_factory=list)
+    finished: bool = False
 
     @property
     def lately(self) -> Weights:
@@ -84,13 +85,19 @@ class Tally:
         The number of each member, by key id.
     samples_per_class : int
         Training samples per class of every benign peer.
+    began : float, optional
+        When the demo began, in seconds since 1970; now by default.
     """
 
-    def __init__(self, demo: Demo, members: Mapping[str, int], *, samples_per_class: int) -> None:
+    def __init__(
+        self, demo: Demo, members: Mapping[str, int], *, samples_per_class: int, began: float | None = None
+    ) -> None:
         self.demo = demo
-        self.began = self.latest = time.time()
+        self.began = self.latest = time.time() if began is None else began
         self.peers = [Standing() for _ in range(demo.peers)]
         self.whole = Weights()
+        self.rest: float | None = None
+        """Bytes that a peer sends in a minute once all statements are known."""
         self.bytes_in = self.retransmissions = self.heads_in = 0
         self._members, self._samples = members, samples_per_class
         self._marks: dict[int, _Measured] = {}
@@ -107,10 +114,15 @@ class Tally:
             self.bytes_in += event.bytes_in
             self.retransmissions += event.retransmissions
             self.heads_in += event.heads_in
-            return None
+            peer.finished = True
+            done = self.demo.evidence and all(one.finished for one in self.peers)
+            return self._statement_row() if done else None
         weights = self._weights(event)
-        self.whole.add(weights)
         peer = self.peers[event.peer]
+        if self.demo.evidence:
+            self._take_decision(peer, event, weights)
+            return None
+        self.whole.add(weights)
         peer.iteration, peer.connected = event.iteration, event.connected or peer.connected
         if event.heard:
             peer.heard, peer.weights, peer.decided = event.heard, event.weights, event.iteration
@@ -126,6 +138,36 @@ class Tally:
         measured.accuracy[event.peer], measured.bytes_out[event.peer] = event.accuracy, event.bytes_out
         measured.at = max(measured.at, event.at)
         return self._row(mark) if len(measured.accuracy) == self.demo.peers else None
+
+    def _take_decision(self, peer: Standing, event: PeerIteration, weights: Weights) -> None:
+        """Take a decision about statements: each is about all that a peer knows, so that the last one counts alone."""
+        peer.iteration, peer.connected = event.iteration, event.connected or peer.connected
+        peer.accuracy = peer.accuracy if event.accuracy is None else event.accuracy
+        peer.bytes_out = peer.bytes_out if event.bytes_out is None else event.bytes_out
+        if event.heard:
+            peer.heard, peer.weights, peer.decided, peer.recent = event.heard, event.weights, event.iteration, [weights]
+            self.latest = max(self.latest, event.at)
+        self.whole = Weights()
+        for each in self.peers:
+            self.whole.add(each.lately)
+        scores = [each.accuracy for each in self.peers if each.accuracy is not None]
+        if len(scores) == len(self.peers):
+            heard = round(fmean(len(each.heard) for each in self.peers))
+            before = [point for point in self.history if point[0] < heard]
+            self.history = [*before, (heard, fmean(scores), min(scores), max(scores))]
+
+    def _statement_row(self) -> Row:
+        scores = [peer.accuracy or 0.0 for peer in self.peers]
+        iteration = max(peer.iteration for peer in self.peers)
+        measured = {
+            "iteration": iteration,
+            "accuracy_mean": fmean(scores),
+            "accuracy_min": min(scores),
+            "bytes_sent": fmean(peer.bytes_out for peer in self.peers),
+            "seconds": self.seconds,
+            "round_seconds": self.seconds / iteration,
+        }
+        return self._described(self.whole) | measured
 
     def name(self, key_id: str) -> str:
         """Return the name of a member."""
@@ -171,9 +213,23 @@ class Tally:
         return found
 
     def _row(self, iteration: int) -> Row:
-        demo, measured = self.demo, self._marks.pop(iteration)
-        scores, weights = measured.accuracy.values(), measured.weights
-        row: Row = {
+        measured = self._marks.pop(iteration)
+        scores = measured.accuracy.values()
+        row = self._described(measured.weights) | {
+            "iteration": iteration,
+            "accuracy_mean": fmean(scores),
+            "accuracy_min": min(scores),
+            "bytes_sent": fmean(measured.bytes_out.values()),
+            "seconds": measured.at - self.began,
+            "round_seconds": (measured.at - self._last_at) / (iteration - self._last_row),
+        }
+        self._last_row, self._last_at = iteration, measured.at
+        self.history.append((iteration, fmean(scores), min(scores), max(scores)))
+        return row
+
+    def _described(self, weights: Weights) -> Row:
+        demo = self.demo
+        return {
             "figure": FIGURE,
             "rule": demo.rule,
             "attack": demo.attack if demo.attackers else "none",
@@ -182,18 +238,9 @@ class Tally:
             "classes_per_peer": demo.classes_per_peer,
             "samples_per_class": self._samples,
             "seed": demo.seed,
-            "iteration": iteration,
-            "accuracy_mean": fmean(scores),
-            "accuracy_min": min(scores),
-            "bytes_sent": fmean(measured.bytes_out.values()),
-            "seconds": measured.at - self.began,
-            "round_seconds": (measured.at - self._last_at) / (iteration - self._last_row),
             "attacker_weight": weights.attackers,
-            "weight_benign": weights.benign / weights.iterations,
-            "weight_malicious": weights.malicious / weights.iterations,
+            "weight_benign": weights.benign / max(weights.iterations, 1),
+            "weight_malicious": weights.malicious / max(weights.iterations, 1),
             "heard": self.heard_share(weights),
             "engine": "network",
         }
-        self._last_row, self._last_at = iteration, measured.at
-        self.history.append((iteration, fmean(scores), min(scores), max(scores)))
-        return row

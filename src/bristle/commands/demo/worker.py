@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,21 +18,25 @@ import numpy.typing as npt
 
 from bristle import Peer, attacks, rules
 from bristle._core import to_numpy
-from bristle._core.rng import Stream, draw
-from bristle.attacks import Attack, Knowledge, View
 from bristle.commands.demo import APPLICATION, EVALUATE_EVERY, Demo, backbone, digits
+from bristle.commands.demo.attackers import Attackers, HeadAttackers, StatementAttackers
 from bristle.commands.demo.relay import Relay
-from bristle.learning.optimiser import HeadState
 from bristle.learning.samples import Samples
-from bristle.learning.training import train_step
-from bristle.p2p import Limits, Overlay
+from bristle.p2p import Limits
 from bristle.peer.pace import Pace
 from bristle.peer.record import Heard, Turn
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import IDENTITY, STORE, make_private
+from bristle.simulation.exchange import Exchange
 from bristle.simulation.population import Population, populate
+from bristle.simulation.scenario import Scenario
 from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A process has all that its members need, and waits for the command to open their sockets."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class PeerIteration:
 
 @dataclass(frozen=True)
 class Finished:
-    """A benign peer has done all its iterations."""
+    """A benign peer has done all its iterations or, with evidence, knows what all members state."""
 
     peer: int
     bytes_out: int
@@ -86,127 +90,30 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Rested:
+    """How many bytes a benign peer sent in some seconds in which nobody had anything new to say."""
+
+    peer: int
+    bytes_out: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Failed:
     """A process could not go on."""
 
     why: str
 
 
-Event = Listening | Met | PeerIteration | Finished | Failed
+Event = Ready | Listening | Met | PeerIteration | Finished | Rested | Failed
 
 
 class Command(StrEnum):
     """Commands to a worker process."""
 
     GO = "go"
+    REST = "rest"
     STOP = "stop"
-
-
-class Attackers:
-    """Attackers that work together: they train, share the heads that they receive, and send the attack.
-
-    They know of benign peers only what those sent to them.
-
-    Parameters
-    ----------
-    numbers : sequence of int
-        Their numbers among the members of the demo.
-    group : Group
-        Their group.
-    attack : Attack
-        The attack.
-    samples : Samples
-        What each trains on [K, S], with labels as the attack wants them.
-    total, interval, seed
-        Number of iterations, minimum seconds between shared heads, and seed of all random draws.
-    limits
-        Those of benign peers.
-    """
-
-    def __init__(
-        self,
-        numbers: Sequence[int],
-        *,
-        group: Group,
-        attack: Attack,
-        samples: Samples,
-        total: int,
-        interval: float,
-        seed: int,
-        limits: Limits,
-    ) -> None:
-        self.numbers = tuple(numbers)
-        self._group, self._attack, self._samples = group, attack, samples
-        self._total, self._interval, self._seed = total, interval, seed
-        self._limits = limits
-        self._identities = [Identity.generate() for _ in numbers]
-        self.key_ids = frozenset(identity.key_id for identity in self._identities)
-        self.overlays: list[Overlay] = []
-        self.iteration = 0
-        head = np.zeros((len(self.numbers), *group.shape), dtype=np.float32)
-        self._trained = HeadState.zeros(head.shape, like=head)
-        self._honest: dict[bytes, npt.NDArray[np.float32]] = {}
-        self._claimed: dict[bytes, npt.NDArray[np.bool]] = {}
-        self._sent: npt.NDArray[np.float32] | None = None
-
-    async def start(self, known: Sequence[Sequence[Address]]) -> None:
-        """Join the network, each knowing some addresses."""
-        for identity, addresses in zip(self._identities, known, strict=True):
-            overlay = Overlay(identity=identity, group=self._group, known=addresses, limits=self._limits)
-            await overlay.start()
-            self.overlays.append(overlay)
-
-    async def stop(self) -> None:
-        """Leave."""
-        for overlay in self.overlays:
-            await overlay.stop()
-
-    async def run(self) -> None:
-        """Attack until cancelled."""
-        began = float("-inf")
-        while True:
-            await asyncio.gather(*(overlay.sent() for overlay in self.overlays))
-            await asyncio.sleep(max(0.0, began + self._interval - time.monotonic()))
-            began = time.monotonic()
-            self.iteration += 1
-            heads, claims = self._craft()
-            for overlay, head, claimed in zip(self.overlays, heads, claims, strict=True):
-                overlay.share(head, iteration=self.iteration, claims=claimed)
-                await asyncio.sleep(0)
-
-    def _craft(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool]]:
-        """Return what each attacker sends, and which classes it claims."""
-        for overlay in self.overlays:
-            for received in overlay.take():
-                if received.sender not in self.key_ids:
-                    self._honest[received.sender] = received.head
-                    if received.claims is not None:
-                        self._claimed[received.sender] = received.claims
-        if self._attack.trains:
-            self._train()
-        inbox = None
-        if self._attack.knows == Knowledge.INBOX:
-            inbox = np.stack([*self._honest.values()]) if self._honest else np.zeros_like(self._trained.head[:0])
-        view = View(
-            own=self._trained.head,
-            iteration=self.iteration,
-            total=self._total,
-            inbox=inbox,
-            sent=self._sent,
-            claims=np.stack([*self._claimed.values()]) if self._claimed else None,
-        )
-        heads: npt.NDArray[np.float32] = self._attack(view, rng=self._draws(Stream.ATTACK, view.own[0].size))
-        self._sent = heads
-        return heads, self._attack.claimed(view)
-
-    def _train(self) -> None:
-        samples = self._samples
-        draws = self._draws(Stream.BATCHES, samples.labels.shape[-1])
-        self._trained = train_step(self._trained, samples.features, samples.labels, draws, index=samples.index)
-
-    def _draws(self, stream: Stream, size: int) -> npt.NDArray[np.float32]:
-        drawn = draw(self._seed, stream, self.numbers, self.iteration, size).astype(np.float32)
-        return drawn.reshape(self._trained.head.shape) if stream == Stream.ATTACK else drawn
 
 
 TELL_WITHIN = 0.1
@@ -214,6 +121,12 @@ TELL_WITHIN = 0.1
 
 MEETING = 20.0
 """Seconds for all to find each other; then learning starts with the neighbours found."""
+
+QUIET = 10.0
+"""Seconds without a new statement after which a peer does without those that are missing."""
+
+REST = 20.0
+"""Seconds for which bytes are counted once all statements are known."""
 
 
 def work(demo: Demo, members: tuple[int, ...], folder: Path, pipe: Connection) -> None:
@@ -270,6 +183,8 @@ class _Worker:
         self.limits = Limits(neighbours=max(32, demo.members))
         self.peers: dict[int, Peer] = {}
         self.attackers: Attackers | None = None
+        self._heard: dict[int, int] = {}
+        self._decided: dict[int, asyncio.Event] = {}
         self.known: Mapping[int, tuple[Address, ...]] = {}
         self._knows = asyncio.Event()
         self._told = {command: asyncio.Event() for command in Command}
@@ -298,32 +213,40 @@ class _Worker:
             self._told[Command(str(command))].set()
 
     async def _play(self) -> None:
-        population = populate(self.demo.scenario(self.demo.rule), self.data)
+        scenario = self.demo.scenario(self.demo.rule)
+        population = populate(scenario, self.data)
+        for number in self.benign:
+            self._fill(self._folder(number), number, population)
+        if self.malicious:
+            self.attackers = self._attackers(scenario, population)
+        self._send(Ready())
+        await self._told[Command.GO].wait()
         async with AsyncExitStack() as exits:
-            await self._open(population, exits)
-            await self._meet()
-            await self._told[Command.GO].wait()
+            await self._open(exits)
+            if not self.demo.evidence:  # Rounds count from when all can take part.
+                await self._meet()
             # If one fails, all stop: without its attackers the demo would look too good.
             async with asyncio.TaskGroup() as group:
                 for number in self.benign:
-                    group.create_task(self._learn(number))
+                    group.create_task(self._weigh(number) if self.demo.evidence else self._learn(number))
                 if self.attackers is not None:
                     group.create_task(self.attackers.run())
+                if self.demo.evidence:
+                    await self._meet()
+                    group.create_task(self._rest())
             await self._told[Command.STOP].wait()
 
-    async def _open(self, population: Population, exits: AsyncExitStack) -> None:
+    async def _open(self, exits: AsyncExitStack) -> None:
         if self.benign and self.benign[0] == 0 and self.demo.impairment is None:
             # The only address that the others get.
-            first = await exits.enter_async_context(self._peer(0, population, ()))
+            first = await exits.enter_async_context(self._peer(0, ()))
             self.peers[0] = first
             self._send(Listening(dict.fromkeys(range(1, self.demo.members), (first.address,))))
         await self._knows.wait()
         for number in self.benign:
             if number not in self.peers:
-                peer = self._peer(number, population, self.known[number])
-                self.peers[number] = await exits.enter_async_context(peer)
-        if self.malicious:
-            self.attackers = self._attackers(population)
+                self.peers[number] = await exits.enter_async_context(self._peer(number, self.known[number]))
+        if self.attackers is not None:
             exits.push_async_callback(self.attackers.stop)
             await self.attackers.start([self.known[number] for number in self.malicious])
 
@@ -348,19 +271,47 @@ class _Worker:
         self._send(Met(found, addresses, key_ids))
 
     async def _learn(self, number: int) -> None:
-        peer = self.peers[number]
-        await peer.run(self.demo.iterations)
-        counters = peer.status().counters
+        await self.peers[number].run(self.demo.iterations)
+        self._finish(number)
+
+    async def _weigh(self, number: int) -> None:
+        """Run a peer until the end, and say when it has decided about all members, or has waited for long enough."""
+        running = asyncio.create_task(self.peers[number].run())
+        try:
+            while self._heard.get(number, 0) < self.demo.members - 1:
+                self._decided[number] = asyncio.Event()
+                async with asyncio.timeout(QUIET):
+                    await self._decided[number].wait()
+        except TimeoutError:
+            pass
+        self._finish(number)
+        await running
+
+    async def _rest(self) -> None:
+        """Count what is sent when there is nothing to say."""
+        await self._told[Command.REST].wait()
+        began, before = time.monotonic(), self._bytes_out()
+        await asyncio.sleep(REST)
+        seconds = time.monotonic() - began
+        for number, sent in self._bytes_out().items():
+            self._send(Rested(number, sent - before[number], seconds))
+
+    def _bytes_out(self) -> dict[int, int]:
+        return {number: peer.status().counters["bytes_out"] for number, peer in self.peers.items()}
+
+    def _finish(self, number: int) -> None:
+        counters = self.peers[number].status().counters
         out, into = counters["bytes_out"], counters["bytes_in"]
         self._send(Finished(number, out, into, counters["retransmissions"], counters["heads_in"]))
 
-    def _peer(self, number: int, population: Population, known: tuple[Address, ...]) -> Peer:
-        folder = self.folder / f"peer-{number}"
-        self._fill(folder, number, population)
+    def _folder(self, number: int) -> Path:
+        return self.folder / f"peer-{number}"
+
+    def _peer(self, number: int, known: tuple[Address, ...]) -> Peer:
         return Peer(
             application=APPLICATION,
             classes=self.data.classes,
-            folder=folder,
+            folder=self._folder(number),
             backbone=backbone(),
             known=known,
             rule=rules.create(self.demo.rule),
@@ -384,6 +335,10 @@ class _Worker:
 
     def _tell(self, number: int, turn: Turn) -> None:
         record = turn.record
+        if record.heard:
+            self._heard[number] = len(record.heard)
+            if number in self._decided:
+                self._decided[number].set()
         bytes_out = connected = None
         if record.accuracy is not None:
             status = self.peers[number].status()
@@ -408,11 +363,16 @@ class _Worker:
         if waiting or events:
             self.pipe.send([*waiting, *events])
 
-    def _attackers(self, population: Population) -> Attackers:
+    def _attackers(self, scenario: Scenario, population: Population) -> Attackers:
         demo, theirs = self.demo, population.attackers_hold
+        if demo.evidence:
+            exchange = Exchange(scenario, population, len(self.data.classes))
+            return StatementAttackers(
+                self.malicious, group=self.group, limits=self.limits, exchange=exchange, honest=demo.peers
+            )
         assert theirs.index is not None
         rows = np.array(self.malicious) - demo.peers
-        return Attackers(
+        return HeadAttackers(
             self.malicious,
             group=self.group,
             attack=attacks.create(demo.attack),
