@@ -140,7 +140,8 @@ class Peers:
         """Start a peer, or start it again."""
         mine = ",".join(str((number + step) % 10) for step in range(6))
         words = (
-            f"ip netns exec peer{number} {sys.executable} -c __ peer --rule bristle --application churn --folder {self.home(number)} "
+            f"ip netns exec peer{number} {sys.executable} -c __ peer --rule bristle --application churn "
+            f"--folder {self.home(number)} "
             f"--data {self.folder / 'digits.npz'} --classes {mine} --listen {self.host(number)}:{PORT} "
             f"--interval {INTERVAL} --test-every 5 --seed {number} --json {self.rows(number)}"
         ).split()

@@ -48,7 +48,10 @@ _DEFAULT_PACE, _DEFAULT_TRAINING, _DEFAULT_LIMITS = Pace(), TrainingSettings(), 
 
 
 class Peer:
-    """A peer of a group: learns from its own samples and from heads that others share, and shares its own head.
+    """A peer of a group: learns from its own samples and from what others state of theirs, and states its own once.
+
+    With a rule for heads, such as `Bristle`, it trains a head, shares it after every iteration, and tests those of
+    others.
 
     Use it as ``async with Peer(...) as peer: await peer.run()``. Its state is kept in its folder, from which the next
     start continues. `add`, `predict` and `probabilities` may be called from any thread.
@@ -64,7 +67,7 @@ class Peer:
     backbone : Backbone, optional
         Extracts features from raw inputs; the bundled one by default. `NoBackbone` for ready features.
     head : Head, optional
-        What to start from where the folder holds no head yet; zeros by default.
+        With rules for heads: what to start from where the folder holds none yet; zeros by default.
     listen : (str, int)
         Address to listen on; port 0 for any free one. Loopback addresses are reachable from this machine only.
     known : iterable of (str, int)
@@ -77,15 +80,16 @@ class Peer:
         Close the group to its founders and those who came in by invitations: found one alone, or with the key ids of
         all founders; or accept an invitation, by its text. The folder remembers the group: the next start needs none.
     rule : Rule, optional
-        Aggregates received heads; `Bristle` by default.
+        What to make of what others send; `Evidence` by default.
     pace : Pace
         When and how often to work, and caps.
     training : TrainingSettings
-        Optimiser and mini-batch.
+        Optimiser and mini-batch of rules for heads.
     kappa : int
         Samples held out per class to test received heads: up to this many, and at most half.
     share_clip, share_noise : float
-        Norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it reveals less; see `Sharing`.
+        With rules for heads: norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it
+        reveals less; see `Sharing`. Statements are made private by the rule: `Evidence(privacy=...)`.
     limits : Limits
         Bounds on neighbours, memory and rates, also of what is forwarded for others; under a cap on bytes, nothing is.
     seed : int, optional
