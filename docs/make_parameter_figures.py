@@ -21,7 +21,7 @@ from bristle.report.content import Line, Panel, Section
 from bristle.report.figure import section_files
 from bristle.report.style import Styles
 from bristle.simulation import FeatureData, prepare, run
-from bristle.simulation.build import make_backbone, make_dataset, scenario_of
+from bristle.simulation.build import make_data, scenario_of
 from bristle.simulation.config import DataSection, read
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -180,8 +180,8 @@ def _accuracy(settings: Sequence[str]) -> float:
 
 @cache
 def _features(section: DataSection) -> FeatureData:
-    dataset = make_dataset(section)
-    return prepare(dataset, make_backbone(section, dataset), test_samples=section.test_samples)
+    dataset, backbone = make_data(section)
+    return prepare(dataset, backbone, test_samples=section.test_samples)
 
 
 def _kept() -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from bristle.commands.peer import PeerOptions
 from bristle.data import load, partitions
 from bristle.paper.reproduce import contender
 from bristle.rules import RULES
-from bristle.simulation.build import make_backbone, make_dataset, scenario_of
+from bristle.simulation.build import make_data, scenario_of
 from bristle.simulation.config import DataSection, read
 
 MODULE = """
@@ -110,8 +110,7 @@ def test_installed_names_work_in_a_configuration() -> None:
     assert type(found.partition).__name__ == "Fair"
     assert type(found.topology).__name__ == "Circle"
     section = DataSection(dataset="blobs", backbone="same")
-    assert make_dataset(section).name == "blobs"
-    assert make_backbone(section, make_dataset(section)).name == "same"
+    assert [each.name for each in make_data(section)] == ["blobs", "same"]
     assert simulate(config).last()["rule"] == "Sack+Careful"
 
 

@@ -137,6 +137,16 @@ def test_a_wrong_image_size_is_named_with_the_file(tmp_path: Path) -> None:
         OnnxBackbone.load(path)(np.zeros((2, 28, 28), np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("stored", "wanted", "channels"), [((10, 12), (3, 10, 12), "rgb"), ((10, 12, 3), (1, 10, 12), "gray")]
+)
+def test_wrong_colours_are_named_with_the_remedy(
+    stored: tuple[int, ...], wanted: tuple[int, ...], channels: str
+) -> None:
+    with pytest.raises(ValueError, match=f'load the images with channels="{channels}"$'):
+        fitted(np.zeros((2, *stored), np.uint8), wanted, "float32", "it")
+
+
 def test_pixels_of_a_wrong_type_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"letters\.onnx takes uint8 values \(0 to 255\), and got float32"):
         bundled()(np.zeros((2, 28, 28), np.float32))

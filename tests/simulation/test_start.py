@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from bristle import Head, load_head, rules, save_head, simulate
 from bristle.attacks import create as create_attack
@@ -16,6 +17,8 @@ from bristle.backbones import CallableBackbone, NoBackbone, WithBias
 from bristle.data import Dataset
 from bristle.learning import accuracy_on, train_oracle
 from bristle.simulation import FeatureData, RandomNeighbours, Scenario, Watch, World, on_device, prepare, run
+from bristle.simulation.build import make_data
+from bristle.simulation.config import DataSection
 
 CLASSES, FEATURES = 4, 12
 CONFIG: dict[str, Any] = {
@@ -60,6 +63,24 @@ def test_ready_features_need_no_backbone_in_python_or_in_a_file(tmp_path: Path) 
     )  # fmt: skip
     direct = run(scenario, known, every=1).last()
     assert row["accuracy_mean"] == file["accuracy_mean"] == direct["accuracy_mean"]
+
+
+def test_pictures_of_a_folder_get_the_size_and_colours_that_the_backbone_takes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for kind in ("dark", "light"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for number in range(10):
+            shape = (8 + number, 9, 3)
+            pixels = rng.integers(0, 100, shape) + 150 * (kind == "light")
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / kind / f"{number}.png")
+    section = DataSection(dataset=str(tmp_path / "photos"))
+    data, backbone = make_data(section)
+    assert (backbone.name, data.x_train.shape) == ("letters", (16, 28, 28))
+    colours = CallableBackbone(
+        lambda x: x.reshape(len(x), -1), name="pixels", version="1", features=108, input_shape=(3, 6, 6)
+    )
+    data, backbone = make_data(section, backbone=colours)
+    assert (backbone, data.x_train.shape) == (colours, (16, 6, 6, 3))
 
 
 def test_a_backbone_of_ones_own_is_used_in_place_of_the_configurations() -> None:

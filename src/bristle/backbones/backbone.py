@@ -21,6 +21,8 @@ from bristle.backbones.base import Array, Backbone, Features, Shape, checked, fi
 from bristle.backbones.random_features import RandomFeatures
 from bristle.backbones.ready import NoBackbone, WithBias
 from bristle.backbones.torch_module import TorchBackbone
+from bristle.data import DATASETS, Dataset, load
+from bristle.data.images import Channels
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -267,6 +269,16 @@ def find_backbone(name: str, *, like: Array | None = None) -> Backbone:
     if name in BACKBONES or BACKBONES.is_foreign(name):
         return BACKBONES.create(name)
     return OnnxBackbone.load(name)
+
+
+def load_for(source: str, backbone: Backbone) -> Dataset:
+    """Load a dataset; images of a folder get the size and colours that a backbone takes."""
+    if source in DATASETS or DATASETS.is_foreign(source) or not Path(source).is_dir():
+        return load(source)
+    sizes = [size for size in backbone.input_shape if size is not None]
+    channels: Channels = "rgb" if 3 in sizes[:1] + sizes[-1:] else "gray"
+    sides = [size for size in sizes if size not in (1, 3)]
+    return load(source, size=(sides[0], sides[-1]) if len(sides) == 2 else None, channels=channels)
 
 
 def _read(source: Path | Traversable) -> bytes:

@@ -46,7 +46,7 @@ def fitted(x: Array, shape: Shape, dtype: str, what: str) -> Array:
             break
     else:
         wanted, found = [size or "any" for size in shape], list(stored.shape[1:])
-        raise ValueError(f"{what} takes samples of shape {wanted}, and got {found}: {_remedy(stored)}")
+        raise ValueError(f"{what} takes samples of shape {wanted}, and got {found}: {_remedy(stored, shape)}")
     if stored.dtype.name == dtype:
         return np.ascontiguousarray(samples)
     if dtype == "uint8":
@@ -69,10 +69,17 @@ def checked(result: Array, count: int, backbone: Backbone) -> Features:
     return np.ascontiguousarray(result.reshape(count, backbone.features), np.float32)
 
 
-def _remedy(stored: Array) -> str:
+def _remedy(stored: Array, shape: Shape) -> str:
+    if len(shape) == 3 and _sides(stored.shape[1:]) == _sides(shape):
+        return f'load the images with channels="{"rgb" if 3 in (shape[0], shape[-1]) else "gray"}"'
     if stored.ndim > 2:
         return "resize images, or take a backbone made for samples of this shape"
     return f'samples that are features already need no backbone: "none", in Python NoBackbone({stored.shape[-1]})'
+
+
+def _sides(sizes: Shape) -> Shape:
+    """Return height and width of an image, without its channels."""
+    return tuple(size for size in sizes if size not in (1, 3))
 
 
 def _layouts(x: Array) -> Iterator[Array]:

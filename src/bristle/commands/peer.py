@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle import rules
-from bristle.backbones.backbone import find_backbone
+from bristle.backbones.backbone import find_backbone, load_for
 from bristle.backbones.base import Backbone
 from bristle.backbones.features import extract
 from bristle.backbones.head import Head, load_head
@@ -28,8 +28,7 @@ from bristle.commands.dashboard import dashboard
 from bristle.commands.dashboard.peer import PeerBoard
 from bristle.commands.jsonl import RowsFile
 from bristle.commands.progress import patient_bar
-from bristle.data import DATASETS, Dataset, load
-from bristle.data.images import Channels
+from bristle.data import Dataset, load
 from bristle.p2p.limits import Limits
 from bristle.peer.conditions import Always, Condition, Hours, OnPower, all_of
 from bristle.peer.learner import default_rule, live_rule
@@ -78,7 +77,7 @@ def prepare(
     seed
         Seed of their choice.
     """
-    dataset = _loaded(source, backbone)
+    dataset = load_for(source, backbone)
     classes = tuple(group_classes or dataset.classes)
     missing = [name for name in dataset.classes if name not in classes]
     if missing:
@@ -92,16 +91,6 @@ def prepare(
         features = extract(backbone, dataset.x_train[mine], progress=progress)
         test = extract(backbone, dataset.x_test, progress=progress) if len(dataset.x_test) else features[:0]
     return PeerData(classes, features, number[dataset.y_train[mine]], test, number[dataset.y_test])
-
-
-def _loaded(source: str, backbone: Backbone) -> Dataset:
-    """Load the data, images of a folder in the size and colours that the backbone wants."""
-    if source in DATASETS or DATASETS.is_foreign(source) or not Path(source).is_dir():
-        return load(source)
-    sizes = [size for size in backbone.input_shape if size is not None]
-    channels: Channels = "rgb" if 3 in sizes[:1] + sizes[-1:] else "gray"
-    sides = [size for size in sizes if size not in (1, 3)]
-    return load(source, size=(sides[0], sides[-1]) if len(sides) == 2 else None, channels=channels)
 
 
 def _chosen(dataset: Dataset, names: set[str], samples: int | None, seed: int) -> npt.NDArray[Any]:

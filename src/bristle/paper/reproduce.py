@@ -25,7 +25,7 @@ from bristle.paper.plan import TIMED
 from bristle.paper.store import versions
 from bristle.rules import RULES
 from bristle.simulation import prepare
-from bristle.simulation.build import make_dataset, scenario_of
+from bristle.simulation.build import make_data, scenario_of
 from bristle.simulation.config import DataSection, read
 
 Row = dict[str, Any]
@@ -150,7 +150,7 @@ def reproduce(
     progress.begin(missing, len(results))
     if missing:
         # The features that all tasks share: those of MNIST by the bundled backbone.
-        dataset = make_dataset(DataSection(train_samples=wanted.size.train_samples))
+        dataset, _ = make_data(DataSection(train_samples=wanted.size.train_samples), backbone=backbone)
         data = prepare(dataset, backbone, test_samples=wanted.size.test_samples, progress=progress.features)
         together = [task for task in missing if task.kind not in TIMED]
         alone = missing[len(together) :]

@@ -11,8 +11,8 @@ from bristle import attacks, rules
 from bristle._core.registry import Registry, did_you_mean
 from bristle.attacks import ATTACKS, Attack
 from bristle.backbones import Backbone, find_backbone
-from bristle.data import Dataset, partitions
-from bristle.data import load as load_dataset
+from bristle.backbones.backbone import load_for
+from bristle.data import Dataset, load, partitions
 from bristle.data.partitions import PARTITIONS, Partitioner
 from bristle.data.partitions.base import ReusingPartitioner
 from bristle.learning import TrainingSettings
@@ -117,22 +117,24 @@ def make_partition(section: PartitionSection) -> Partitioner | None:
     return partitions.create(section.name, **_frozen(options))
 
 
-def make_dataset(section: DataSection, given: Dataset | None = None) -> Dataset:
-    """Return the dataset, or the given one, with at most `train_samples` training samples."""
-    dataset = load_dataset(section.dataset) if given is None else given
+def make_data(
+    section: DataSection, *, data: Dataset | None = None, backbone: Backbone | None = None
+) -> tuple[Dataset, Backbone]:
+    """Return a dataset with at most `train_samples` training samples, and the backbone, or what is given of them."""
+    if backbone is None and section.backbone != "none":
+        backbone = find_backbone(section.backbone)
+    if data is None:
+        data = load(section.dataset) if backbone is None else load_for(section.dataset, backbone)
+    backbone = backbone or find_backbone("none", like=data.x_train)
     wanted = section.train_samples
     if wanted is None:
-        return dataset
-    user = None if dataset.user is None else dataset.user[:wanted]
-    return Dataset(
-        dataset.x_train[:wanted], dataset.y_train[:wanted], dataset.x_test, dataset.y_test,
-        classes=dataset.classes, user=user, name=dataset.name, test_user=dataset.test_user,
+        return data, backbone
+    user = None if data.user is None else data.user[:wanted]
+    few = Dataset(
+        data.x_train[:wanted], data.y_train[:wanted], data.x_test, data.y_test,
+        classes=data.classes, user=user, name=data.name, test_user=data.test_user,
     )  # fmt: skip
-
-
-def make_backbone(section: DataSection, dataset: Dataset) -> Backbone:
-    """Return the backbone: the bundled one, an ONNX file, an installed package's, your own, or none for features."""
-    return find_backbone(section.backbone, like=dataset.x_train)
+    return few, backbone
 
 
 def config_notes(config: SimulationConfig, dataset: Dataset) -> Iterator[str]:

@@ -13,7 +13,7 @@ from bristle.backbones.features import array_digest
 from bristle.data import Dataset
 from bristle.learning.baselines import ITERATIONS
 from bristle.rules import Local
-from bristle.simulation.build import config_notes, make_backbone, make_dataset, scenario_of
+from bristle.simulation.build import config_notes, make_data, scenario_of
 from bristle.simulation.config import RuleSection, SimulationConfig, read, settings_of
 from bristle.simulation.large.device import on_device, torch_device
 from bristle.simulation.large.memory import check_memory, check_ordinary_memory
@@ -204,8 +204,7 @@ def prepare_experiment(
         replaced["data.dataset"] = data.name
     if backbone is not None:
         replaced["data.backbone"] = f"{backbone.name} {backbone.digest[:8]}"
-    dataset = make_dataset(section, data)
-    backbone = backbone or make_backbone(section, dataset)
+    dataset, backbone = make_data(section, data=data, backbone=backbone)
     scenario = scenario_of(checked, classes=len(dataset.classes))
     if head is not None:
         replaced["world.head"] = array_digest(head.weights)[:8]
