@@ -234,7 +234,7 @@ def test_a_function_that_keeps_not_to_its_word_is_refused() -> None:
     backbone = CallableBackbone(
         lambda x: x[:1], name="first", version="1", features=5, input_shape=(None,), input_dtype="uint8"
     )
-    with pytest.raises(ValueError, match=r"backbone first made \[1, 5\] of 3 samples: \[3, 5\] was expected"):
+    with pytest.raises(ValueError, match=r"backbone first returned \[1, 5\] for 3 samples, not \[3, 5\]"):
         backbone(np.zeros((3, 5), np.uint8))
     with pytest.raises(ValueError, match="needs a name and a version"):
         CallableBackbone(max, name="", version="1", features=5, input_shape=(5,))

@@ -13,7 +13,7 @@ from bristle.backbones import NoBackbone
 from bristle.data import Dataset, partitions
 from bristle.report import report_of
 from bristle.simulation import Scenario, World, prepare
-from bristle.simulation.users import accuracy_per_user
+from bristle.simulation.results import accuracy_per_user
 
 CONFIG: dict[str, Any] = {
     "world": {"iterations": 40, "peers": 3},

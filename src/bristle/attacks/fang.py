@@ -213,18 +213,7 @@ class FangKrumAlong(FangKrum):
 
     `FangKrum` with the sign reversed: it overshoots along the benign change, as the Bristle paper's author
     had it. Knows everything; assumes that the victim uses Krum and which f. O(M² d) and O(log λ) times Krum
-    on tiny heads.
-
-    Parameters
-    ----------
-    f : int, optional
-        The number of attackers that the victim's Krum expects; by default, as many as there are.
-    epsilon : float
-        How far the supporters lie from m, per coordinate and as a share of λ.
-    threshold : float
-        The λ at which the search ends.
-    change : str
-        What s is the sign of, see `Fang`.
+    on tiny heads. Parameters as for `FangKrum`.
     """
 
     along = True  # Overshoot.

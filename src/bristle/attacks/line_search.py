@@ -19,7 +19,19 @@ from bristle.rules.checks import LARGEST_NORM
 
 @dataclass(frozen=True, kw_only=True)
 class LineSearch(Attack):
-    """m = a lie with the factor τ that takes the victim's answer farthest from the mean of the honest heads."""
+    """m = a lie with the factor τ that takes the victim's result farthest from the mean of the honest heads.
+
+    Parameters
+    ----------
+    rule : Rule, optional
+        The rule to attack; worlds fill in the rule of their peers. Without one, a plain mean.
+    evaluations : int
+        Number of factors to try, 0 first.
+    step : float
+        The first step.
+    ratio : float
+        Ratio by which steps shrink, between 0.5 and 1.
+    """
 
     knows = Knowledge.EVERYTHING  # The victim's head stands among the honest ones, and its rule is asked.
 
@@ -95,17 +107,7 @@ class OptimalALittleIsEnough(LineSearch):
     by Allouah et al., "Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity", AISTATS 2023, and in
     ByzFL. μ and σ are taken over all honest heads, the victim's among them. Knows everything: the victim's head, and
     its rule. Costs `evaluations` decisions a victim and exchange. All attackers send the same.
-
-    Parameters
-    ----------
-    rule : Rule, optional
-        What to attack; worlds fill in the rule of their peers. Without one, a plain mean.
-    evaluations : int
-        How many factors are tried, 0 the first of them.
-    step : float
-        The first step.
-    ratio : float
-        By how much steps shrink, between 0.5 and 1.
+    Parameters as for `LineSearch`.
     """
 
     def lie(self, honest: Honest, factor: Array) -> Array:
@@ -120,17 +122,7 @@ class OptimalInnerProduct(LineSearch):
     Xie, Koyejo and Gupta, UAI 2019 (see `InnerProduct`), with the factor optimised against the rule as by Allouah et
     al., AISTATS 2023, and in ByzFL. μ is the mean of all honest heads, the victim's among them. Knows everything: the
     victim's head, and its rule. Costs `evaluations` decisions a victim and exchange. All attackers send the same.
-
-    Parameters
-    ----------
-    rule : Rule, optional
-        What to attack; worlds fill in the rule of their peers. Without one, a plain mean.
-    evaluations : int
-        How many factors are tried, 0 the first of them.
-    step : float
-        The first step.
-    ratio : float
-        By how much steps shrink, between 0.5 and 1.
+    Parameters as for `LineSearch`.
     """
 
     def lie(self, honest: Honest, factor: Array) -> Array:

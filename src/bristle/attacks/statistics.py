@@ -240,13 +240,7 @@ class MinSum(WithinReach):
     Shejwalkar and Houmansadr, NDSS 2021 (see `MinMax`). About the mean both sides come apart: M ‖γ p‖² +
     Σ_i ‖x_i - μ‖² on the left, M max_i ‖x_i - μ‖² + Σ_j ‖x_j - μ‖² on the right. So m lies as far from the
     mean as the farthest honest head: no search. Knows the inbox; assumes that the victim judges by
-    distance. With one honest head, sends it. All attackers send the same. O(M d).
-
-    Parameters
-    ----------
-    perturbation : {"std", "sign", "unit"}
-        The direction p: minus the standard deviation, minus the sign, or minus the mean itself at unit
-        length.
+    distance. With one honest head, sends it. All attackers send the same. O(M d). Parameters as for `MinMax`.
     """
 
     def reach(self, honest: Honest, direction: Array, view: View) -> Array:

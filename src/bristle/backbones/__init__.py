@@ -5,11 +5,10 @@
 
 from bristle.backbones.backbone import CallableBackbone, OnnxBackbone, bundled, find_backbone
 from bristle.backbones.base import Backbone
+from bristle.backbones.derived import NoBackbone, RandomFeatures, WithBias
 from bristle.backbones.export import export_classifier
 from bristle.backbones.features import extract
 from bristle.backbones.head import Head, load_head, save_head
-from bristle.backbones.random_features import RandomFeatures
-from bristle.backbones.ready import NoBackbone, WithBias
 from bristle.backbones.torch_module import TorchBackbone
 
 __all__ = [

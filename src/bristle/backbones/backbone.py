@@ -18,8 +18,7 @@ import numpy.typing as npt
 from bristle._core.registry import Registry
 from bristle.backbones import onnx_file
 from bristle.backbones.base import Array, Backbone, Features, Shape, checked, fitted
-from bristle.backbones.random_features import RandomFeatures
-from bristle.backbones.ready import NoBackbone, WithBias
+from bristle.backbones.derived import Derived, NoBackbone
 from bristle.backbones.torch_module import TorchBackbone
 from bristle.data import DATASETS, Dataset, load
 from bristle.data.images import Channels
@@ -42,7 +41,7 @@ def open_session(data: bytes, threads: int | None) -> onnxruntime.InferenceSessi
 
 
 def run_session(session: onnxruntime.InferenceSession, output: str, samples: Array) -> Array:
-    """Return what the model makes of `samples` at `output`."""
+    """Return the values of `output` for `samples`."""
     try:
         (result,) = session.run([output], {session.get_inputs()[0].name: samples})
     except _runtime_errors() as error:
@@ -81,7 +80,7 @@ def choose_output(session: onnxruntime.InferenceSession, wanted: str | None) -> 
 
 
 def count_features(session: onnxruntime.InferenceSession, output: str, shape: Sequence[int | None], dtype: str) -> int:
-    """Read the number of features off the model, or off what it makes of zeros."""
+    """Return the number of features from the model's graph, or from its output for zeros."""
     declared = next(given.shape for given in session.get_outputs() if given.name == output)
     sizes = [size for size in declared[1:] if isinstance(size, int) and size > 0]
     if len(declared) > 1 and len(sizes) == len(declared) - 1:
@@ -251,7 +250,7 @@ def bundled(*, threads: int | None = None) -> OnnxBackbone:
 
 BACKBONES: Registry[Backbone] = Registry(
     "backbone",
-    (OnnxBackbone, CallableBackbone, TorchBackbone, NoBackbone, WithBias, RandomFeatures),
+    (OnnxBackbone, CallableBackbone, TorchBackbone, NoBackbone, Derived),
     {"bundled": bundled, "none": NoBackbone},
     "bristle.backbones",
 )

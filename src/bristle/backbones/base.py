@@ -1,4 +1,4 @@
-"""What every backbone has in common: what it says of itself, and how stored samples are brought to its input."""
+"""The interface of backbones, and conversion of stored samples to their input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.generic]
 Features = npt.NDArray[np.float32]
 Shape = tuple[int | None, ...]
-"""Sizes of one sample; None where any size will do."""
+"""Shape of one sample; None for any size."""
 
 
 class Backbone(Protocol):
@@ -19,19 +19,19 @@ class Backbone(Protocol):
 
     @property
     def name(self) -> str:
-        """A name for people."""
+        """Name for messages."""
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hexadecimal, of what it computes: equal digests mean equal features."""
+        """SHA-256, in hexadecimal, of the computed function: equal digests mean equal features."""
 
     @property
     def features(self) -> int:
-        """How many features a sample has."""
+        """Number of features of a sample."""
 
     @property
     def input_shape(self) -> Shape:
-        """Sizes of one sample as the backbone wants it."""
+        """Shape of one sample that the backbone takes."""
 
     def __call__(self, x: Array, /) -> Features:
         """Return the features `[n, features]` of the samples `x` `[n, ...]`."""
@@ -60,11 +60,11 @@ def fitted(x: Array, shape: Shape, dtype: str, what: str) -> Array:
 
 
 def checked(result: Array, count: int, backbone: Backbone) -> Features:
-    """Return what a backbone made of `count` samples as `[count, features]`; raise if it is anything else."""
+    """Return the output of a backbone for `count` samples as `[count, features]`; raise if it has another size."""
     found = list(result.shape)
     if result.ndim < 2 or result.shape[0] != count or np.prod(result.shape[1:]) != backbone.features:
         raise ValueError(
-            f"backbone {backbone.name} made {found} of {count} samples: [{count}, {backbone.features}] was expected"
+            f"backbone {backbone.name} returned {found} for {count} samples, not [{count}, {backbone.features}]"
         )
     return np.ascontiguousarray(result.reshape(count, backbone.features), np.float32)
 
@@ -73,7 +73,7 @@ def _remedy(stored: Array, shape: Shape) -> str:
     if len(shape) == 3 and _sides(stored.shape[1:]) == _sides(shape):
         return f'load the images with channels="{"rgb" if 3 in (shape[0], shape[-1]) else "gray"}"'
     if stored.ndim > 2:
-        return "resize images, or take a backbone made for samples of this shape"
+        return "resize images, or use a backbone for samples of this shape"
     return f'samples that are features already need no backbone: "none", in Python NoBackbone({stored.shape[-1]})'
 
 
@@ -83,7 +83,7 @@ def _sides(sizes: Shape) -> Shape:
 
 
 def _layouts(x: Array) -> Iterator[Array]:
-    """Yield `x` as it is and with its channels where another convention has them."""
+    """Yield `x` in its own layout and with channels moved to where other conventions have them."""
     yield x
     if x.ndim == 3:
         yield x[:, np.newaxis]

@@ -14,8 +14,8 @@ from bristle._core.files import write_atomically
 from bristle.backbones import onnx_file
 from bristle.backbones.backbone import OnnxBackbone
 from bristle.backbones.base import Backbone
+from bristle.backbones.derived import WithBias
 from bristle.backbones.head import Head
-from bristle.backbones.ready import WithBias
 
 
 def export_classifier(

@@ -15,8 +15,7 @@ import numpy as np
 
 from bristle._core.files import write_atomically
 from bristle.backbones.base import Array, Backbone, Features
-from bristle.backbones.random_features import RandomFeatures
-from bristle.backbones.ready import NoBackbone, WithBias
+from bristle.backbones.derived import Derived, NoBackbone
 
 Watch = Callable[[int, int], None]
 """Called with the number of samples done, and of all."""
@@ -50,7 +49,7 @@ def extract(
     if x.ndim < 2:
         raise ValueError(f"samples have an axis for the batch and at least one more, not {list(x.shape)}")
     _refuse_not_finite(x, "values", "repair or leave it out")
-    if isinstance(backbone, WithBias | RandomFeatures):
+    if isinstance(backbone, Derived):
         return backbone.of(extract(backbone.backbone, x, batch=batch, cache=cache, progress=progress))
     kept = None if cache is False or isinstance(backbone, NoBackbone) else _file(cache_folder(cache), backbone, x)
     if kept is not None:
@@ -91,7 +90,7 @@ def _file(folder: Path, backbone: Backbone, x: Array) -> Path:
 
 
 def _keep(path: Path, features: Features) -> None:
-    # NumPy reads the array and stops: the checksum behind it does no harm
+    # NumPy ignores the checksum after the array.
     pieces: list[bytes | memoryview] = [
         _header(features.shape),
         _memory(features),
@@ -104,7 +103,7 @@ def _keep(path: Path, features: Features) -> None:
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
-    """Return what an .npy file of float32 numbers in this shape begins with."""
+    """Return the header of an .npy file of float32 numbers with this shape."""
     header = BytesIO()
     description = {"descr": "<f4", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, description)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bristle.backbones import safetensors_file
 from bristle.backbones.base import Backbone
-from bristle.backbones.ready import WithBias
+from bristle.backbones.derived import WithBias
 
 if TYPE_CHECKING:
     import torch

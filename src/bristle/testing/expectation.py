@@ -1,9 +1,9 @@
-"""What conformance suites share: how they complain, and the libraries that they try."""
+"""Assertions and array libraries that the conformance suites share."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -11,6 +11,16 @@ def expect(holds: object, complaint: str) -> None:
     """Raise an AssertionError with the complaint unless it holds."""
     if not holds:
         raise AssertionError(complaint)
+
+
+def expect_refused(mistakes: Iterable[tuple[str, Callable[[], object]]]) -> None:
+    """Raise an AssertionError unless every call, after its description, raises a ValueError."""
+    for what, call in mistakes:
+        try:
+            call()
+        except ValueError:
+            continue
+        raise AssertionError(f"{what}: a caller's mistake that gets no ValueError")
 
 
 def other_libraries() -> Iterator[Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bristle.rules.decision import Reason
 from bristle.rules.evidence.statement import Statement, unfit
+from bristle.wire.grid import inflate
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import COUNT_BYTES, VALUE_BYTES, Encoding, raw_statement_bytes
 
@@ -45,18 +46,6 @@ def _from_planes(raw: bytes, encoding: Encoding) -> NDArray[np.float32]:
 
 def _packed(raw: int, compression: int) -> int:
     return raw if compression == PLAIN else raw + (raw >> 10) + 64
-
-
-def _inflate(body: bytes, expected: int) -> bytes | Refusal:
-    inflater = zlib.decompressobj()
-    try:
-        # One byte more than expected tells a bomb; what lies beyond is never unpacked.
-        raw = inflater.decompress(body, expected + 1)
-    except zlib.error:
-        return Refusal.BAD_BODY
-    if len(raw) > expected:
-        return Refusal.BOMB
-    return raw if inflater.eof and not inflater.unused_data else Refusal.BAD_BODY
 
 
 def encode_statement(statement: Statement, *, encoding: Encoding = "float16", compress: bool = True) -> bytes:
@@ -106,7 +95,7 @@ def decode_statement(
     if encoding not in _TYPES:
         return Refusal.BAD_BODY
     most = raw_statement_bytes(*shape, present=classes, rank=rank, encoding=encoding)
-    raw = _inflate(body, most) if compression == ZLIB else body
+    raw = inflate(body, most) if compression == ZLIB else body
     if isinstance(raw, Refusal):
         return raw
     start = COUNT_BYTES * classes

@@ -138,7 +138,7 @@ def _largest_raw(shape: tuple[int, int]) -> int:
 
 def decode_grid(body: bytes, *, shape: tuple[int, int], base: GridHead | None) -> GridHead | Refusal:
     """Decode a public head from its difference from the base, in no more memory than some heads of that shape take."""
-    raw = inflate(body, _largest_raw(shape))
+    raw = inflate(body, _largest_raw(shape), window=-15)
     if isinstance(raw, Refusal):
         return raw
     classes, features = shape
@@ -169,9 +169,9 @@ def decode_grid(body: bytes, *, shape: tuple[int, int], base: GridHead | None) -
     return GridHead(kept, steps.astype(np.int16))
 
 
-def inflate(body: bytes, most: int) -> bytes | Refusal:
-    """Undo deflate, or return why it is refused; nothing beyond the largest size is ever unpacked."""
-    inflater = zlib.decompressobj(-15)
+def inflate(body: bytes, most: int, *, window: int = zlib.MAX_WBITS) -> bytes | Refusal:
+    """Unpack zlib (deflate with a negative `window`), or refuse; nothing beyond `most` bytes is ever unpacked."""
+    inflater = zlib.decompressobj(window)
     try:
         raw = inflater.decompress(body, most + 1)
     except zlib.error:

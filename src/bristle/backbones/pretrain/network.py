@@ -57,7 +57,7 @@ class ImageKind:
 
     @property
     def features(self) -> int:
-        """How many features the network makes of an image: 50 channels of what two poolings leave."""
+        """Number of features of an image: 50 channels after two poolings."""
         height, width = sides_after(self.shape, 2)
         return CHANNELS * height * width
 
@@ -99,7 +99,7 @@ class PaperNetwork(nn.Module):
     kind
         What goes in.
     classes
-        How many classes the last layer tells apart.
+        Number of classes of the last layer.
     width
         Channels of the first convolution.
     dropout

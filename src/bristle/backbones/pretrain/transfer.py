@@ -53,7 +53,7 @@ def measure_transfer(
     cache: Cache = None,
     progress: Watch | None = None,
 ) -> Transfer:
-    """Train heads on the features that `backbone` makes of `data`, and test them on its whole test set."""
+    """Train heads on the features of `data` by `backbone`, and test them on its whole test set."""
     check_enough(data)
     x = torch.from_numpy(extract(backbone, data.x_train, cache=cache, progress=progress)).to(device)
     test = torch.from_numpy(extract(backbone, data.x_test, cache=cache, progress=progress)).to(device)
