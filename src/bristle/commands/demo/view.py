@@ -240,7 +240,12 @@ def _rounds_in_words(tally: Tally, last: Row) -> str:
 def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends: dict[str, float]) -> Table:
     last = rows[-1]
     after = f"{last['seconds']:.1f} s" if demo.evidence else f"{last['iteration']} iterations"
-    table = Table(title=f"Accuracy of the benign peers after {after}", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=f"Accuracy of the benign peers after {after}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),  # Fits into 80 columns.
+    )
     for name in ("", "accuracy", "worst peer", "attackers", "sent", ""):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     table.add_row(
