@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from bristle.p2p.neighbour import Counters
 from bristle.p2p.overlay import Overlay
 from bristle.peer.caps import ByteBudget, CpuShare
 from bristle.peer.conditions import Always, Condition, describe
@@ -138,8 +139,7 @@ class Traffic:
 
     def totals(self) -> dict[str, int]:
         """Return all counters since the peer first ran; refusals are named ``refused.REASON``."""
-        self._account()
-        counters = self._overlay.counters
+        counters = self._account()
         now = {
             "bytes_in": counters.bytes_in,
             "bytes_out": counters.bytes_out,
@@ -156,7 +156,6 @@ class Traffic:
 
     def head_held_back(self, shape: tuple[int, int]) -> str | None:
         """Return why a head may not be shared now; None if it may."""
-        self._account()
         counters = self._overlay.counters
         # What a head has cost so far, with all that goes with it; before the first, more than any.
         own = counters.bytes_out - counters.bytes_forwarded
@@ -179,8 +178,9 @@ class Traffic:
         except TryAgainError as error:
             LOG.warning("counters not kept", extra={"details": {"why": str(error)}})
 
-    def _account(self) -> None:
-        sent = self._overlay.counters.bytes_out
-        if sent > self._accounted:
-            self.budget.spend(sent - self._accounted)
-            self._accounted = sent
+    def _account(self) -> Counters:
+        counters = self._overlay.counters
+        if counters.bytes_out > self._accounted:
+            self.budget.spend(counters.bytes_out - self._accounted)
+            self._accounted = counters.bytes_out
+        return counters

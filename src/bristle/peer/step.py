@@ -158,6 +158,8 @@ class Sharing:
 
     def of_live_head(self, head: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Array:
         """Return what is shared of a live peer's head [C, D], with noise that nobody can draw again."""
+        if self.plain:
+            return head
         # The peer's seed is no secret: it may come from its key id.
         secret = np.random.default_rng().standard_normal(head.shape, dtype=np.float32) if self.noise else None
         return self(head, secret)
