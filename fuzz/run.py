@@ -34,6 +34,7 @@ TARGETS = (
     "statement",
     "handshake",
     "transfer",
+    "gossip",
     "datagrams",
     "forwarding",
     "roster",
@@ -44,7 +45,7 @@ TARGETS = (
     "head",
     "images",
 )
-DECODERS = TARGETS[:7]
+DECODERS = TARGETS[:8]
 FIGURES = "## Figures"
 PROGRESS_EVERY = 10.0
 """Seconds between lines that say how far a run is."""

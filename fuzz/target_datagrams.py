@@ -15,7 +15,9 @@ from bristle.p2p.node import Node
 from bristle.rules.evidence.statement import unfit
 from bristle.wire import messages
 from bristle.wire.handshake import Caller, CookieJar, prefix_of
+from bristle.wire.kinds import Kind
 from bristle.wire.messages import Acknowledgement, Leave, Peers, Piece, SignedManifest, transfer_of
+from bristle.wire.offers import Have, Holding, Want
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
 from world import CLOCK, GROUP, HONEST, LIAR, OTHER, SEQUENCE, signed_by
@@ -115,11 +117,14 @@ def _join(node: Node, choice: int, now: float) -> None:
 def _part(reader: Reader) -> bytes:
     """Return a manifest or a piece of a head or statement that the neighbour signed."""
     head, index = HEADS[reader.byte() % len(HEADS)], reader.byte()
+    stated = head.kind == Kind.STATEMENT
+    transfer = head.sequence if stated else transfer_of(head.sequence, head.base)
     if index == 0:
-        said = SignedManifest(1, 1188, head.manifest, head.base, len(head.sent), head.sent[:8], head.kind)
+        base = transfer if stated else head.base
+        said = SignedManifest(1, 1188, head.manifest, base, len(head.sent), head.sent[:8], head.kind)
         return messages.encode(said)
     piece = head.sent[8 + 1188 * (index - 1) : 8 + 1188 * index] or b"x"
-    return messages.encode(Piece(transfer_of(head.sequence, head.base), index, index - 1, piece, head.kind))
+    return messages.encode(Piece(transfer, index, index - 1, piece, head.kind))
 
 
 def _sealed(message: messages.Message) -> bytes:
@@ -129,12 +134,15 @@ def _sealed(message: messages.Message) -> bytes:
 def seeds() -> dict[str, bytes]:
     """Return conversations."""
     whole = b"".join(bytes([HEAD_PART, 2, unit]) for unit in range(5))
+    offered = _sealed(Have(1, (Holding(LIAR.key_id, 2 * SEQUENCE, bytes(16), CLOCK + 3600),)))
     caller = Caller(OTHER, GROUP, nonce=b"n" * 16, session_id=b"call")
     others = tuple((bytes([at]) * 20, ("127.0.0.1", 50 + at)) for at in range(20))
     return {
         "head": whole,
         "difference": b"".join(bytes([HEAD_PART, head, unit]) for head in (0, 1) for unit in range(3)),
-        "statement": b"".join(bytes([HEAD_PART, 9, unit]) for unit in range(6)) + whole,
+        "statement": offered + b"".join(bytes([HEAD_PART, 9, unit]) for unit in range(6)) + whole,
+        "statement-unasked": b"".join(bytes([HEAD_PART, 9, unit]) for unit in range(6)),
+        "wanted": _sealed(Want(0, ((LIAR.key_id, False), (HONEST.key_id, True)))) + bytes([TIME, 30]),
         "head-late": bytes([HEAD_PART, 1, 2, HEAD_PART, 1, 0, TIME, 255, HEAD_PART, 1, 1]),
         "peers": _sealed(Peers(5, others)) + bytes([TIME, 30]),
         "acknowledged": bytes([SHARE]) + _sealed(Acknowledgement(3, 1, 1, 0b1110)) + bytes([TIME, 5]),

@@ -20,6 +20,7 @@ from bristle.wire.messages import (
     RosterIds,
     SignedManifest,
 )
+from bristle.wire.offers import EquivocationProof, Have, Holding, SignedRenewal, Want
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import LARGEST_DATAGRAM
 from harness import BrokenPromiseError, Target
@@ -77,6 +78,13 @@ def seeds() -> dict[str, bytes]:
         "forward": Forward(b"\x01\x02\x03\x04", b"a datagram"),
         "forwarded": Forwarded(b"\x01\x02\x03\x04", b"a datagram"),
         "closed": Forwarded(b"\x01\x02\x03\x04"),
+        "have": Have(
+            1, (Holding(b"\x05" * 20, 1 << 40, bytes(16), 1_800_000_000), Holding(bytes(20), 2**64 - 1, bytes(16), 0))
+        ),
+        "want": Want(1, ((b"\x05" * 20, False), (bytes(20), True))),
+        "want-nothing": Want(7),
+        "renewal": SignedRenewal(bytes(144)),
+        "proof": EquivocationProof(b"\x00\xd8" + bytes(432)),
     }
     return {name: messages.encode(message) for name, message in made.items()}
 

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from bristle.p2p.gossip import StatementGossip
 from bristle.p2p.inbox import BodyInbox
 from bristle.p2p.limits import Limits, NeighbourBudget, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
-from bristle.p2p.statements import ReceivedStatement
+from bristle.p2p.outbox import BodyOutbox
 from bristle.rules.evidence.statement import Statement
 from bristle.wire import messages
+from bristle.wire.kinds import Kind
 from bristle.wire.messages import Piece, SignedManifest, transfer_of
+from bristle.wire.offers import Have, Holding
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import Session
 from harness import BrokenPromiseError, Reader, Target, counted
-from world import CLOCK, GROUP, LIAR, OTHER, SEQUENCE, Signed, signed_by
+from world import CLOCK, GROUP, HONEST, LIAR, OTHER, SEQUENCE, Signed, signed_by
 
 LIMITS = Limits(memory=10_000)
 """Less than two heads that are not compressed: the bound is met often."""
@@ -49,25 +52,28 @@ def check(data: bytes) -> str:
     counters = Counters()
     answers: list[bytes] = []
     shared = SharedBudget(LIMITS)
-    statements: list[ReceivedStatement] = []
 
-    def keep(received: ReceivedStatement) -> bool:
-        statements.append(received)
-        return True
+    def send(link: Link, message: bytes) -> None:
+        answers.append(message)
 
-    inbox = BodyInbox(
+    outbox = BodyOutbox(identity=HONEST, group=GROUP, limits=LIMITS, counters=counters, send=send, sequence=1)
+    gossip = StatementGossip(
+        key_id=HONEST.key_id,
         group=GROUP,
         limits=LIMITS,
         counters=counters,
         shared=shared,
-        send=lambda link, message: answers.append(message),
-        stated=keep,
+        outbox=outbox,
+        send=send,
         clock=lambda: CLOCK,
     )
+    inbox = BodyInbox(group=GROUP, limits=LIMITS, counters=counters, shared=shared, send=send, gossip=gossip)
     links = [
         Link(sender.key, sender.key_id, ("127.0.0.1", 1 + at), SESSION, NeighbourBudget(LIMITS), 0, 0)
         for at, sender in enumerate(SENDERS)
     ]
+    for link in links:
+        gossip.joined(link, 0.0)
     reader, now, taken = Reader(data), 0.0, 0
     for _ in range(MOST):
         if not reader.left:
@@ -78,25 +84,29 @@ def check(data: bytes) -> str:
         if kind == TIME:
             now += reader.byte() / 10
             inbox.tick(links, now)
+            gossip.tick(links, now)
         else:
             message = _message(reader, kind, HEADS[link.key_id])
             if isinstance(message, SignedManifest):
+                if message.kind == Kind.STATEMENT:
+                    promised = Holding(link.key_id, 2 * SEQUENCE, bytes(16), CLOCK + 3600)
+                    gossip.receive(link, Have(1, (promised,)), now)
                 inbox.on_manifest(link, message, 1200, now)
             elif isinstance(message, Piece):
                 inbox.on_piece(link, message, 1200, now)
         held = sum(incoming.size for each in links for incoming in each.incoming.values())
         if held != inbox.memory or held > LIMITS.memory:
             raise BrokenPromiseError(f"heads of {held} bytes are coming in, {inbox.memory} are accounted for")
-        taken += _taken(inbox, statements)
+        taken += _taken(inbox, gossip)
     for answer in answers:
         if isinstance(messages.decode(answer), Refusal):
             raise BrokenPromiseError(f"answered {answer.hex()}, which no peer understands")
     return "taken" if taken else next(iter(counters.refused), "incomplete")
 
 
-def _taken(inbox: BodyInbox, statements: list[ReceivedStatement]) -> int:
+def _taken(inbox: BodyInbox, gossip: StatementGossip) -> int:
     """Return how many heads and statements arrived; each is one that was signed."""
-    heads = inbox.take()
+    heads, statements = inbox.take(), gossip.store.take()
     for received in heads:
         expected = EXPECTED.get((received.sender, received.sequence))
         if expected is None or not np.array_equal(received.head, expected):
@@ -105,9 +115,7 @@ def _taken(inbox: BodyInbox, statements: list[ReceivedStatement]) -> int:
         said = STATEMENTS.get((stated.author, stated.number))
         if said is None or said.sent != stated.signed.body or not _alike(stated.statement, said.statement):
             raise BrokenPromiseError(f"statement {stated.number} arrived, which nobody signed")
-    count = len(heads) + len(statements)
-    statements.clear()
-    return count
+    return len(heads) + len(statements)
 
 
 def _alike(found: Statement, said: Statement | None) -> bool:
@@ -126,6 +134,7 @@ def _message(reader: Reader, kind: int, heads: list[Signed]) -> object:
             content[change >> 3] ^= 1 << (change & 7)
         beside = reader.byte()
         base = head.base if not beside & 1 else SEQUENCE + beside
+        base = _transfer(head) if head.kind == Kind.STATEMENT else base
         start = head.sent[: 8 * beside]
         return SignedManifest(reader.byte(), size, bytes(content), base, len(head.sent), start, head.kind)
     index, cut, forged = reader.byte(), reader.byte(), reader.byte()
@@ -134,7 +143,11 @@ def _message(reader: Reader, kind: int, heads: list[Signed]) -> object:
     if forged:
         body = bytes([body[0] ^ forged]) + body[1:]
     # Sequences are near each other, so that older and newer heads meet.
-    return Piece(transfer_of(head.sequence, head.base), reader.byte(), index, body, head.kind)
+    return Piece(_transfer(head), reader.byte(), index, body, head.kind)
+
+
+def _transfer(head: Signed) -> int:
+    return head.sequence if head.kind == Kind.STATEMENT else transfer_of(head.sequence, head.base)
 
 
 def _whole(number: int, *, sender: int = 0, size: int = 1, order: tuple[int, ...] | None = None) -> bytes:

@@ -18,6 +18,7 @@ from mutation import Mutator
 REGRESSIONS = Path(__file__).parent / "regressions"
 SLOW_ONES = {
     "transfer": 200,
+    "gossip": 200,
     "datagrams": 100,
     "forwarding": 100,
     "roster": 100,

@@ -89,7 +89,8 @@ def test_an_old_manifest_is_refused_though_its_sender_seals_it_anew(
     network = virtual()
     nodes = network.mesh(2, group)
     nodes[0].share(head_of(group), iteration=1, now=network.now)
-    old = nodes[0].outbox.current[Kind.HEAD]
+    old = nodes[0].outbox.current
+    assert old is not None
     network.run(1)
     nodes[0].share(head_of(group), iteration=2, now=network.now)
     network.run(1)

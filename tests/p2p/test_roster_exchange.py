@@ -126,7 +126,7 @@ def test_what_a_member_stated_is_forgotten_when_it_is_put_out(virtual: Networks)
     nodes = join(network, ["ann", "ben"], [everything, own_chain("ben", everything, clock)])
     ann, ben = nodes
     for node in nodes:
-        node._clock = node.inbox._clock = clock
+        node.gossip.clock = clock
     rng = np.random.default_rng(0)
     samples = Evaluation(rng.normal(size=(40, 80)).astype(np.float32), np.arange(40) % 10)
     ben.publish(ben.sign_statement(state(samples, 10), number=1, expires=2000), network.now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -17,7 +18,8 @@ from bristle.wire import Group, Identity, Refusal
 from bristle.wire.encoding import encode_statement
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, encode_manifest
-from bristle.wire.messages import Piece, SignedManifest, encode, transfer_of
+from bristle.wire.messages import Message, Piece, SignedManifest, encode
+from bristle.wire.offers import Have, Holding
 from bristle.wire.statements import SKEW, SignedStatement, verify_statement
 from tests.support.manifests import manifest_of
 
@@ -159,19 +161,30 @@ def test_a_statement_arrives_through_loss_and_beside_a_stream_of_heads(
     assert_same(heard.statement, statement_of(large, rank=40))
 
 
-def say(node: Node, to: Node, message: SignedManifest | Piece) -> None:
+def say(node: Node, to: Node, message: Message) -> None:
     (link,) = (link for link in node.membership.links.values() if link.key_id == to.membership.identity.key_id)
     node.send_message(link, encode(message))
+
+
+TRANSFERS = itertools.count(2**42 + 1)
+
+
+def offer(network: VirtualNetwork, liar: Node, honest: Node, author: bytes, number: int, digest: bytes = b"") -> None:
+    """Let a node offer a statement, so that it is asked for it."""
+    say(liar, honest, Have(next(TRANSFERS) % 2**32, (Holding(author, number, digest or bytes(16), AHEAD),)))
+    network.run(0.1)
 
 
 def deliver(
     network: VirtualNetwork, liar: Node, honest: Node, manifest: Manifest, body: bytes, signer: Identity
 ) -> None:
-    signed = encode_manifest(manifest, signer)
-    say(liar, honest, SignedManifest(1, 2000, signed, size=manifest.body, kind=Kind.STATEMENT))
+    """Let a node offer a statement and send it when asked, whatever is wrong with it."""
+    signed, transfer = encode_manifest(manifest, signer), next(TRANSFERS)
+    offer(network, liar, honest, manifest.sender, manifest.sequence)
+    say(liar, honest, SignedManifest(1, 2000, signed, transfer, manifest.body, kind=Kind.STATEMENT))
     for index in range(-(-len(body) // 2000)):
         piece = body[2000 * index : 2000 * (index + 1)]
-        say(liar, honest, Piece(transfer_of(manifest.sequence, 0), 2 + index, index, piece, Kind.STATEMENT))
+        say(liar, honest, Piece(transfer, 2 + index, index, piece, Kind.STATEMENT))
     network.run(1)
 
 
@@ -196,7 +209,7 @@ def test_statements_that_are_not_what_they_should_be_are_refused(
     virtual: Networks, group: Group, refusal: Refusal, changes: dict[str, object]
 ) -> None:
     network = virtual()
-    honest, liar = network.mesh(2, group)
+    honest, liar, again = network.mesh(3, group)
     said = replace(statement_of(group), counts=np.full(group.shape[0], 25))
     body = encode_statement(said, compress=False)
     identity = liar.membership.identity
@@ -209,7 +222,7 @@ def test_statements_that_are_not_what_they_should_be_are_refused(
     assert honest.inbox.memory == 0
     # The same with nothing wrong is taken, so it was that.
     good = manifest_of(body, group, identity.key, 2**41 + 1, **right)
-    deliver(network, liar, honest, good, body, identity)
+    deliver(network, again, honest, good, body, identity)
     (heard,) = honest.take_statements()
     assert_same(heard.statement, said)
 
@@ -227,23 +240,32 @@ def test_statements_in_anothers_name_are_refused(virtual: Networks, group: Group
     }
     mine, theirs = liar.membership.identity, other.membership.identity
     deliver(network, liar, honest, manifest_of(body, group, theirs.key, 2**41, **fields), body, mine)
-    assert honest.counters.refused[Refusal.FORGED_SENDER] == 1
-    deliver(network, liar, honest, manifest_of(body, group, mine.key, 2**41 + 1, **fields), body, theirs)
-    assert honest.counters.refused[Refusal.BAD_SIGNATURE] == 1
+    assert honest.counters.refused == {Refusal.BAD_SIGNATURE: 1}
+    # What was signed by its author is right, whoever brings it.
+    right = manifest_of(body, group, theirs.key, 2**41, **fields)
+    network.run(5)
+    deliver(network, liar, honest, right, body, theirs)
+    (heard,) = honest.take_statements()
+    assert (heard.author, heard.source) == (theirs.key_id, mine.key_id)
+    # What nobody asked for is refused before its signature is looked at.
+    unasked = manifest_of(body, group, mine.key, 2**41, **fields)
+    signed = SignedManifest(1, 2000, encode_manifest(unasked, mine), next(TRANSFERS), unasked.body, kind=Kind.STATEMENT)
+    say(liar, honest, signed)
+    network.run(1)
+    assert honest.counters.refused == {Refusal.BAD_SIGNATURE: 1, Refusal.NOT_WANTED: 1}
     assert not honest.take_statements()
 
 
 def test_expiry_is_by_the_receivers_clock(group: Group, virtual: Networks) -> None:
     network = virtual()
     first, second = network.mesh(2, group)
-    first._clock = lambda: 2_000.0
-    second.inbox._clock = second._clock = lambda: 2_000.0 + SKEW
+    first.gossip.clock = lambda: 2_000.0
+    second.gossip.clock = lambda: 2_000.0 + SKEW
     publish(network, first, statement_of(group), number=1, expires=2_001)
     network.run(1)
     assert len(second.statements()) == 1
-    second._clock = lambda: 2_001.0 + SKEW
+    second.gossip.clock = lambda: 2_001.0 + SKEW
     assert not second.statements()
-    second.inbox._clock = second._clock
     publish(network, first, statement_of(group), number=2, expires=2_001)
     network.run(1)
     assert second.counters.refused == {Refusal.EXPIRED: 1}
@@ -253,14 +275,19 @@ def test_an_old_statement_is_not_taken_again(virtual: Networks, group: Group) ->
     network = virtual()
     first, second = network.mesh(2, group)
     publish(network, first, statement_of(group), number=1)
-    old = first.outbox.current[Kind.STATEMENT]
     network.run(1)
+    old = first.gossip.own
+    assert old is not None
     publish(network, first, statement_of(group, 1), number=2)
     network.run(1)
-    assert len(second.take_statements()) == 1
-    say(first, second, SignedManifest(1, 1188, old.signed, size=len(old.body), kind=Kind.STATEMENT))
-    network.run(1)
-    assert second.counters.refused == {Refusal.REPLAY: 1}
+    assert [heard.number for heard in second.take_statements()] == [2]
+    replayed = SignedManifest(1, 1188, old.manifest, next(TRANSFERS), len(old.body), kind=Kind.STATEMENT)
+    for offered in (False, True):
+        if offered:
+            offer(network, first, second, old.author, 3)
+        say(first, second, replace(replayed, base=next(TRANSFERS)))
+        network.run(1)
+        assert second.counters.refused == {Refusal.REPLAY: 1 + offered}
     assert not second.take_statements()
 
 

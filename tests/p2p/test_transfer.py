@@ -36,7 +36,7 @@ def announced(body: bytes, order: int = 1, start: int = 0) -> SignedManifest:
 
 def outgoing(body: bytes, *, datagram: int = 644, path: Path | None = None, patience: float = 1e9) -> Outgoing:
     return Outgoing(
-        sequence=5,
+        transfer=TRANSFER,
         signed=b"manifest",
         body=body,
         datagram=datagram,

@@ -102,7 +102,7 @@ def test_who_may_not_send_hears_others_and_states_nothing(make_peer: MakePeer, d
             other.add(*digits.of([2, 3]), features=True)
             running = [asyncio.create_task(peer.run()) for peer in (quiet, other)]
             await until(lambda: quiet.status().decided is not None)
-            assert quiet.status().waiting == "sends only never"
+            await until(lambda: quiet.status().waiting == "sends only never")
             assert other.status().counters["statements_in"] == 0
             for peer in (quiet, other):
                 peer.stop()

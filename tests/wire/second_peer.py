@@ -2,8 +2,8 @@
 
     echo '{"host": "127.0.0.1", "port": 7700, "application": "digits", ...}' | python second_peer.py
 
-It joins a group over UDP, sends one head, takes some, the first in full and others as differences, and prints what it
-took, as JSON. Section names in comments are those of the page.
+It joins a group over UDP, sends one head, takes some, the first in full and others as differences, offers a statement,
+asks for those that it is offered, and prints what it took, as JSON. Section names in comments are those of the page.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 VERSION = 2
 HELLO, COOKIE, JOIN, WELCOME = 1, 2, 3, 4
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE = 1, 2, 3, 4, 5
+HAVE, WANT, RENEWAL, PROOF = 10, 11, 12, 13
+STATEMENT = 16
 FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
 STEP = -9
 PIECE_SIZE = 1100
@@ -157,8 +159,8 @@ class Peer:
         sent = deflate.compress(raw) + deflate.flush()
         return struct.pack(f"<{len(exponents)}b{len(steps)}h", *exponents, *steps), sent
 
-    def exchange(self, values: list[float], iteration: int, count: int) -> list[dict[str, Any]]:
-        """Send a head and take some; return those that were taken."""
+    def exchange(self, values: list[float], iteration: int, count: int, statements: Statements) -> list[dict[str, Any]]:
+        """Send a head and take some, and statements; return the heads that were taken."""
         session, key = self.join()
         body, sent = self.on_grid(values)
         sequence = time.time_ns() // 1_000_000
@@ -167,9 +169,11 @@ class Peer:
         incoming = Incoming(self.group, key)
         # The first sealed message makes the caller a neighbour.
         self.socket.sendto(session.seal(struct.pack(">BQBB", PEERS, 0, 0, 0)), self.address)
-        while not (delivered and len(incoming.heads) >= count):
+        while not (delivered and len(incoming.heads) >= count and statements.done):
             if time.monotonic() > self.deadline:
-                raise TimeoutError(f"delivered: {delivered}, taken: {len(incoming.heads)}")
+                raise TimeoutError(f"delivered: {delivered}, taken: {len(incoming.heads)}, {statements.taken}")
+            for message in statements.due():
+                self.socket.sendto(session.seal(message), self.address)
             if not delivered and time.monotonic() - sent_at > 1:
                 sent_at = time.monotonic()
                 order += 1
@@ -192,6 +196,9 @@ class Peer:
             elif heard[0] in (MANIFEST, PIECE):
                 answer = incoming.take(heard)
                 self.socket.sendto(session.seal(answer), self.address)
+            elif heard[0] in statements.KINDS:
+                for message in statements.take(heard):
+                    self.socket.sendto(session.seal(message), self.address)
             elif heard[0] == LEAVE:
                 raise RuntimeError("the other side left")
         self.socket.sendto(session.seal(bytes([LEAVE])), self.address)
@@ -309,19 +316,175 @@ class Incoming:
         return exponents, steps
 
 
+class Statements:
+    """Passing statements on: offers its own, and asks for all that it is offered."""
+
+    KINDS = (HAVE, WANT, RENEWAL, PROOF, STATEMENT + MANIFEST, STATEMENT + PIECE, STATEMENT + ACKNOWLEDGEMENT)
+
+    def __init__(self, group: Group, secret: Ed25519PrivateKey, said: dict[str, Any] | None, count: int) -> None:
+        self.group, self.count = group, count
+        self.said = None if said is None else self._sign(secret, said)
+        self.author = sha256(secret.public_key().public_bytes_raw()).digest()[:20]
+        self.taken: dict[str, dict[str, Any]] = {}
+        self.known, self.delivered, self.repeat = False, said is None, 0.0
+        self.order, self.transfer, self.received, self.signed = 0, 0, dict[int, bytes](), b""
+        self.start, self.size, self.piece_size = b"", 0, 1
+
+    @property
+    def done(self) -> bool:
+        return self.delivered and len(self.taken) >= self.count
+
+    def _sign(self, secret: Ed25519PrivateKey, said: dict[str, Any]) -> tuple[bytes, bytes, int, int]:
+        """Statements: float16 without compression, the factors of rank 0, every exponent 0."""
+        counts, lines = said["counts"], [row for row in said["means"] if any(row)] + [said["diagonal"]]
+        values = [value for line in lines for value in line]
+        stored = struct.pack(f"<{len(values)}e", *values)
+        body = struct.pack(f">{len(counts)}I", *counts) + bytes(len(lines)) + stored[::2] + stored[1::2]
+        number, expires = time.time_ns() // 1_000_000, int(time.time()) + 600
+        chunk, key = max(4096, -(-len(body) // 16)), secret.public_key().public_bytes_raw()
+        fields = struct.pack(
+            ">BBBB20s32sQIIIIHIH", VERSION, 1, 2, 0, self.group.id, key, number, expires, 0,
+            self.group.classes, self.group.features, 0, len(body), 0,
+        )  # fmt: skip
+        fields += b"".join(blake2b(body[at : at + chunk], digest_size=16).digest() for at in range(0, len(body), chunk))
+        return fields + secret.sign(b"bristle 2 manifest\0" + fields), body, number, expires
+
+    def due(self) -> list[bytes]:
+        """Say that there is a statement, every second until that is acknowledged."""
+        if self.said is None or self.known or time.monotonic() < self.repeat:
+            return []
+        self.repeat = time.monotonic() + 1
+        signed, _, number, expires = self.said
+        digest = blake2b(signed[:-64], digest_size=16).digest()
+        return [struct.pack(">BI20sQ16sI", HAVE, 1, self.author, number, digest, expires)]
+
+    def take(self, message: bytes) -> list[bytes]:
+        """Take a message; return what it is answered with."""
+        kind = message[0]
+        if kind == HAVE:
+            wishes = b""
+            for at in range(5, len(message), 48):
+                author, number = struct.unpack_from(">20sQ", message, at)
+                if self.taken.get(author.hex(), {"number": 0})["number"] < number:
+                    wishes += author + bytes([0])
+            return [bytes([WANT]) + message[1:5] + wishes]
+        if kind == WANT:
+            self.known |= message[1:5] == struct.pack(">I", 1)
+            wanted = [message[at : at + 20] for at in range(5, len(message), 21)]
+            return self._whole() if self.author in wanted else []
+        if kind == STATEMENT + ACKNOWLEDGEMENT:
+            self.delivered |= struct.unpack_from(">BQIH", message)[3] == STOP
+            return []
+        if kind == RENEWAL:
+            self._check_renewal(message[1:])
+            return []
+        if kind == PROOF:
+            self._check_proof(message[1:])
+            return []
+        return self._collect(message)
+
+    def _whole(self) -> list[bytes]:
+        assert self.said is not None
+        signed, body, _, _ = self.said
+        said = [struct.pack(">BIHQIH", STATEMENT + MANIFEST, 1, PIECE_SIZE, 1, len(body), len(signed)) + signed]
+        for index, at in enumerate(range(0, len(body), PIECE_SIZE)):
+            header = struct.pack(">BQIH", STATEMENT + PIECE, 1, 2 + index, index)
+            said.append(header + body[at : at + PIECE_SIZE])
+        return said
+
+    def _collect(self, message: bytes) -> list[bytes]:
+        """Take a manifest or a piece of a statement; return an acknowledgement of all that has come."""
+        if message[0] == STATEMENT + MANIFEST:
+            _, order, piece_size, transfer, size, length = struct.unpack_from(">BIHQIH", message)
+        else:
+            _, transfer, order, index = struct.unpack_from(">BQIH", message)
+        if transfer < self.transfer or (transfer == self.transfer and self.signed == b"over"):
+            return [struct.pack(">BQIH", STATEMENT + ACKNOWLEDGEMENT, transfer, order, STOP)]
+        if transfer > self.transfer:
+            self.transfer, self.order, self.received, self.signed = transfer, 0, {}, b""
+        self.order = max(self.order, order)
+        if message[0] == STATEMENT + MANIFEST:
+            self.signed, self.start = message[21 : 21 + length], message[21 + length :]
+            self.size, self.piece_size = size, piece_size
+        else:
+            self.received[index] = message[15:]
+        base = 0
+        if self.signed:
+            base = 1
+            while base - 1 in self.received:
+                base += 1
+            if base - 1 == -(-(self.size - len(self.start)) // self.piece_size):
+                self._finish(self.start + b"".join(self.received[at] for at in range(base - 1)))
+                self.signed, base = b"over", STOP
+        return [struct.pack(">BQIH", STATEMENT + ACKNOWLEDGEMENT, transfer, self.order, base)]
+
+    def _finish(self, body: bytes) -> None:
+        """Manifest and Statements: check what has come, whoever brought it."""
+        (version, kind, encoding, compression, group, key, number, expires, _, classes, features, rank, length,
+         extended) = struct.unpack_from(">BBBB20s32sQIIIIHIH", self.signed)  # fmt: skip
+        chunk = max(4096, -(-length // 16))
+        end = 88 + 16 * -(-length // chunk) + extended + 64
+        signed, renewal = self.signed[:end], self.signed[end:]
+        assert (version, kind, group, len(body)) == (VERSION, 1, self.group.id, length)
+        Ed25519PublicKey.from_public_bytes(key).verify(signed[-64:], b"bristle 2 manifest\0" + signed[:-64])
+        for place, at in enumerate(range(0, length, chunk)):
+            found = blake2b(body[at : at + chunk], digest_size=16).digest()
+            assert found == signed[88 + 16 * place : 104 + 16 * place]
+        raw = zlib.decompress(body) if compression else body
+        counts = struct.unpack_from(f">{classes}I", raw)
+        lines = sum(count > 0 for count in counts) + rank + 1
+        exponents = struct.unpack_from(f"{lines}b", raw, 4 * classes)
+        width, code = {1: (4, "f"), 2: (2, "e"), 4: (1, "b")}[encoding]
+        planes, values = raw[4 * classes + lines :], lines * features
+        assert len(planes) == width * values
+        stored = struct.unpack(
+            f"<{values}{code}", bytes(planes[at + values * p] for at in range(values) for p in range(width))
+        )
+        found_lines = [
+            [value * 2.0**exponent for value in stored[features * at : features * (at + 1)]]
+            for at, exponent in enumerate(exponents)
+        ]
+        if code == "b":
+            found_lines[-1] = [root**2 for root in found_lines[-1]]
+        author = sha256(key).hexdigest()[:40]
+        self.taken[author] = {
+            "number": number, "expires": expires, "counts": counts, "lines": found_lines,
+            "digest": blake2b(signed[:-64], digest_size=16).hexdigest(), "renewals": 0,
+        }  # fmt: skip
+        if renewal:
+            self._check_renewal(renewal)
+
+    def _check_renewal(self, renewal: bytes) -> None:
+        group, key, number, digest, expires, signature = struct.unpack(">20s32sQ16sI64s", renewal)
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, b"bristle 2 renewal\0" + renewal[:-64])
+        known = self.taken[sha256(key).hexdigest()[:40]]
+        assert (group, number, digest.hex()) == (self.group.id, known["number"], known["digest"])
+        known.update(expires=expires, renewals=known["renewals"] + 1)
+
+    def _check_proof(self, proof: bytes) -> None:
+        length = int.from_bytes(proof[:2], "big")
+        both = proof[2 : 2 + length], proof[2 + length :]
+        for each in both:
+            Ed25519PublicKey.from_public_bytes(each[24:56]).verify(each[-64:], b"bristle 2 manifest\0" + each[:-64])
+        assert both[0][24:64] == both[1][24:64]
+        assert both[0][:-64] != both[1][:-64]
+        self.taken[sha256(both[0][24:56]).hexdigest()[:40]] = {"number": 2**64 - 1, "convicted": True}
+
+
 def main() -> None:
     """Do what standard input says, in JSON."""
     wanted = json.load(sys.stdin)
     secret = None if wanted["secret"] is None else bytes.fromhex(wanted["secret"])
     group = Group(wanted["application"], wanted["backbone"], wanted["classes"], wanted["features"], secret)
     peer = Peer(group, (wanted["host"], wanted["port"]))
+    statements = Statements(group, peer.secret, wanted.get("statement"), wanted.get("statements", 0))
     try:
-        heads = peer.exchange(wanted["values"], wanted["iteration"], wanted["count"])
+        heads = peer.exchange(wanted["values"], wanted["iteration"], wanted["count"], statements)
     except InvalidSignature:
         sys.exit("a signature is wrong")
     finally:
         peer.socket.close()
-    print(json.dumps({"key id": sha256(peer.key).hexdigest()[:40], "heads": heads}))
+    print(json.dumps({"key id": sha256(peer.key).hexdigest()[:40], "heads": heads, "statements": statements.taken}))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import asyncio
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from hashlib import sha256
@@ -18,9 +19,11 @@ import pytest
 
 from bristle import Peer
 from bristle.p2p import Limits
-from bristle.wire import Group
+from bristle.wire import Group, Identity
 from bristle.wire.grid import GridHead, on_grid
 from bristle.wire.messages import Address
+from bristle.wire.statements import sign_statement
+from tests.p2p.test_statements import statement_of
 
 if TYPE_CHECKING:
     from tests.support.network import Matrix, RealNetwork
@@ -65,7 +68,7 @@ def test_it_finds_the_values_of_the_vectors() -> None:
     assert [caller.open(bytes.fromhex(each)) for each in said["sealed by the called: 'hello'"]] == [b"hello"]
 
 
-async def second_peer(address: Address, group: Group, head: Matrix, iteration: int) -> dict[str, Any]:
+async def second_peer(address: Address, group: Group, head: Matrix, iteration: int, **more: object) -> dict[str, Any]:
     host, port = address
     wanted = {
         **json.loads(group.to_json()),
@@ -75,6 +78,7 @@ async def second_peer(address: Address, group: Group, head: Matrix, iteration: i
         "values": head.ravel().tolist(),
         "iteration": iteration,
         "count": 3,
+        **more,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", str(SECOND), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -121,6 +125,50 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
             np.testing.assert_array_equal(np.array(each["values"]).reshape(group.shape), public.values())
         assert not first.counters.refused
         await wait(lambda: [each.key_id for each in first.neighbours()] == [other.identity.key_id])
+
+    on_network(scenario)
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL_DATAGRAMS])
+def test_it_passes_statements_and_gets_those_of_others(
+    on_network: Scenario, wait: Wait, large: Group, limits: Limits
+) -> None:
+    """Its statement reaches somebody who is no neighbour of its, and the other way round; a renewal and a proof too."""
+    classes, features = large.shape
+    means = np.zeros(large.shape)
+    means[3] = np.arange(features) % 7
+    said = {"counts": [25 * (at == 3) for at in range(classes)], "means": means.tolist(), "diagonal": [1.0] * features}
+
+    async def scenario(network: RealNetwork) -> None:
+        first = await network.peer(large, limits=limits)
+        other = await network.peer(large, limits=limits, known=[first.address])
+        await wait(lambda: bool(first.neighbours() and other.neighbours()))
+        expires = int(time.time()) + 3600
+        stated = statement_of(large, rank=8)
+        other.publish(other.sign_statement(stated, number=7, expires=expires))
+        later = other.renew(expires + 3600).expires
+        liar = Identity.generate()
+        for seed in (1, 2):
+            number = sign_statement(statement_of(large, seed), number=5, expires=expires, identity=liar, group=large)
+            (first if seed == 1 else other).restore(number)
+        await wait(lambda: first.equivocators() == other.equivocators() == {liar.key_id})
+        await wait(lambda: bool(first.statements()) and first.statements()[0].expires == later)
+        speaking = second_peer(
+            first.address, large, np.zeros(large.shape, np.float32), 1, count=0, statement=said, statements=2
+        )
+        found = await speaking
+        heard = found["statements"][other.identity.key_id.hex()]
+        assert (heard["number"], heard["expires"], heard["renewals"]) == (7, later, 1)
+        counts = np.asarray(stated.counts)
+        np.testing.assert_array_equal(heard["counts"], counts)
+        lines = np.concatenate([np.asarray(stated.rows)[counts > 0], stated.factors, np.asarray(stated.diagonal)[None]])
+        np.testing.assert_array_equal(heard["lines"], lines)
+        assert found["statements"][liar.key_id.hex()] == {"number": 2**64 - 1, "convicted": True}
+        # Gone by now, it is heard by somebody who never met it.
+        await wait(lambda: [each.author.hex() for each in other.statements()] == [found["key id"]])
+        (passed,) = other.statements()
+        np.testing.assert_array_equal(passed.statement.rows, means)
+        assert passed.source == first.identity.key_id
 
     on_network(scenario)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from bristle.wire.grid import GridHead, encode_grid, on_grid
 from bristle.wire.handshake import Caller, CookieJar, Join, OtherVersion, Welcome, answer_join, decode
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
+from bristle.wire.offers import CONVICTED, EquivocationProof, Have, Holding, SignedRenewal, Want
 from bristle.wire.session import Session
+from bristle.wire.statements import Proof, SignedStatement
 
 FILE = Path(__file__).parents[2] / "docs" / "wire-format-vectors.json"
 
@@ -187,6 +190,13 @@ def said() -> dict[str, str]:
         ),
         "forward: circuit 01020304": messages.Forward(bytes([1, 2, 3, 4]), b"a datagram"),
         "forwarded: circuit 01020304": messages.Forwarded(bytes([1, 2, 3, 4]), b"a datagram"),
+        "have: order 1, 55.. has statement 7 with digest 66.., until 1800000000, and 77.. is convicted": Have(
+            1, (Holding(b"\x55" * 20, 7, b"\x66" * 16, 1_800_000_000), Holding(b"\x77" * 20, CONVICTED, bytes(16), 0))
+        ),
+        "want: order 1, of 55.. all, of 66.. the renewal": Want(1, ((b"\x55" * 20, False), (b"\x66" * 20, True))),
+        "want: order 2, nothing": Want(2),
+        "renewal: of 144 bytes 88": SignedRenewal(b"\x88" * 144),
+        "proof: of manifests aaaa and bbbbbb": EquivocationProof(Proof(b"\xaa" * 2, b"\xbb" * 3).to_bytes()),
         "forwarded: circuit 01020304 is closed": messages.Forwarded(bytes([1, 2, 3, 4])),
         "leave": messages.Leave(),
         "roster: the digest 'a digest' alone": messages.RosterIds(b"a digest"),
@@ -237,6 +247,8 @@ def statement(author: Identity, of: Group) -> dict[str, Any]:
         group=of.id, author=author.key, kind=Kind.STATEMENT, sequence=1_700_000_000_001, expires=1_800_000_000,
         encoding="float16", compression=PLAIN, classes=2, features=8, rank=1, body=len(body), digests=digests_of(body),
     )  # fmt: skip
+    signed = SignedStatement(encode_manifest(manifest, author), body)
+    other = encode_manifest(replace(manifest, expires=1_800_000_001), author)
     return {
         "counts": [25, 0],
         "means": rows.tolist(),
@@ -245,7 +257,10 @@ def statement(author: Identity, of: Group) -> dict[str, Any]:
         "expires": manifest.expires,
         "body of float16": body.hex(),
         "body of int8": encode_statement(said, encoding="int8", compress=False).hex(),
-        "manifest": encode_manifest(manifest, author).hex(),
+        "manifest": signed.manifest.hex(),
+        "digest": signed.digest.hex(),
+        "renewal until 1800600000": signed.renew(author, 1_800_600_000).renewal.hex(),
+        "proof, with one that expires a second later": Proof(signed.manifest, other).to_bytes().hex(),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bristle.p2p.gossip import StatementGossip
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
 from bristle.p2p.neighbour import Counters, Link
 from bristle.p2p.route import Via
@@ -35,11 +35,22 @@ from bristle.wire.messages import (
 )
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import grid_bytes
-from bristle.wire.statements import SignedStatement, life_of, open_statement
+from bristle.wire.statements import (
+    Renewal,
+    SignedStatement,
+    decode_statement_manifest,
+    digest_of,
+    open_statement,
+    refusal_of_renewal,
+    split_renewal,
+)
 
 REMEMBERED_SENDERS = 4096
 WAITING = 2
 """Bodies of a kind that wait for the learner, one per sender, at most: a multiple of the number of slots."""
+
+_LATER = (Refusal.NO_MEMORY, Refusal.OVER_BUDGET)
+"""Refusals of a body that may be taken when it comes again."""
 
 _SLOWNESS = 4.0
 _BASES = 8
@@ -78,7 +89,7 @@ class ReceivedHead:
 
 
 class BodyInbox:
-    """Collects the newest head and the newest statement of every neighbour.
+    """Collects the newest head of every neighbour, and the statements that they were asked for.
 
     Parameters
     ----------
@@ -86,10 +97,8 @@ class BodyInbox:
         The group, the limits, counters to update, and the budget that all neighbours share.
     send : callable
         Seals a message and sends it to a neighbour.
-    stated : callable
-        Takes a statement that has arrived; returns whether there was room for it.
-    clock : callable
-        Returns the seconds since 1970, which expiry is measured by.
+    gossip : StatementGossip
+        Knows which statements were asked for, and takes them.
     """
 
     def __init__(
@@ -100,51 +109,105 @@ class BodyInbox:
         counters: Counters,
         shared: SharedBudget,
         send: Callable[[Link, bytes], None],
-        stated: Callable[[ReceivedStatement], bool] = lambda received: True,
-        clock: Callable[[], float] = time.time,
+        gossip: StatementGossip,
     ) -> None:
-        self._stated, self._clock = stated, clock
+        self._gossip = gossip
         self._group, self._limits, self._counters, self._shared, self._send = group, limits, counters, shared, send
         self.memory = 0
         self._bases = min(_BASES, limits.memory // (2 * limits.neighbours * grid_bytes(*group.shape)))
-        self._seen: OrderedDict[bytes, dict[Kind, int]] = OrderedDict()
+        self._seen: OrderedDict[bytes, int] = OrderedDict()
         self._heads: dict[bytes, ReceivedHead] = {}
 
     def seen(self, key_id: bytes) -> int:
-        """Return the newest sequence number received from a sender, of any kind, or 0."""
-        return max(self._seen.get(key_id, {}).values(), default=0)
+        """Return the newest sequence number of a head received from a sender, or 0."""
+        return self._seen.get(key_id, 0)
 
-    def _seen_of(self, key_id: bytes, kind: Kind) -> int:
-        return self._seen.get(key_id, {}).get(kind, 0)
+    def _is_over(self, link: Link, kind: Kind, transfer: int) -> bool:
+        """Return whether a transfer, or a later one of its kind, has ended."""
+        if kind == Kind.STATEMENT:
+            return self._gossip.is_over(link, transfer)
+        return transfer >> 1 <= self.seen(link.key_id)
 
     def on_manifest(self, link: Link, message: SignedManifest, size: int, now: float) -> float:
         """Process a manifest, cheap checks before the signature; return its worth."""
         incoming = link.incoming.get(message.kind)
         sequence = sequence_of(message.signed)
-        transfer = transfer_of(sequence, message.base)
+        transfer = message.base if message.kind == Kind.STATEMENT else transfer_of(sequence, message.base)
         if incoming is not None and incoming.manifest is not None and transfer == incoming.transfer:
             # A duplicate: the acknowledgement got lost.
             incoming.begin(incoming.manifest, message, now)
             self._acknowledge(link, incoming, now)
             return NOTHING
-        if 0 < sequence == self._seen_of(link.key_id, message.kind):
+        if message.kind == Kind.STATEMENT:
+            return self._on_statement(link, message, size, now)
+        if 0 < sequence == self.seen(link.key_id):
             self._answer(link, message.kind, transfer, message.order, self._had(link, message.kind, sequence))
             return LATE
         if not link.budget.may_announce(now):
             self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
         manifest = decode_manifest(message.signed, self._group)
-        refusal = manifest if isinstance(manifest, Refusal) else self._refusal(link, manifest, message, now)
-        if refusal is not None:
-            self._counters.refuse(refusal)
-            if refusal not in (Refusal.NO_MEMORY, Refusal.OVER_BUDGET):  # Later, perhaps.
-                self._answer(link, message.kind, transfer, message.order, STOP)
-            return NOTHING
-        assert isinstance(manifest, Manifest)
+        if isinstance(manifest, Refusal):
+            return self._refuse(link, message, transfer, manifest)
+        if (refusal := self._refusal(link, manifest, message, now)) is not None:
+            return self._refuse(link, message, transfer, refusal)
         if message.base and message.base not in link.bases:
             self._answer(link, message.kind, transfer, message.order, FULL)
             return PROMISED
-        worth = PROMISED
+        return self._start(link, manifest, message, transfer, size, now)
+
+    def _on_statement(self, link: Link, message: SignedManifest, size: int, now: float) -> float:
+        """Process the manifest of a statement, of whatever author; return its worth."""
+        gossip, transfer = self._gossip, message.base
+        if self._is_over(link, message.kind, transfer):
+            self._answer(link, message.kind, transfer, message.order, STOP)
+            return LATE
+        parts = split_renewal(message.signed)
+        if isinstance(parts, Refusal):
+            return self._refuse(link, message, transfer, parts)
+        signed, renewal = parts
+        manifest = decode_statement_manifest(signed, self._group)
+        if isinstance(manifest, Refusal):
+            return self._refuse(link, message, transfer, manifest)
+        author, asked = manifest.sender, gossip.awaits(link, manifest.sender)
+        if gossip.has(author, manifest.sequence, digest_of(signed)):
+            gossip.settle(link, author, now, well=True)
+            gossip.ended(link, transfer)
+            self._answer(link, message.kind, transfer, message.order, STOP)
+            return LATE
+        extended = Renewal.from_bytes(renewal) if renewal else None
+        expires = manifest.expires if not isinstance(extended, Renewal) else max(manifest.expires, extended.expires)
+        refusal = gossip.refusal(link, manifest, expires) or self._unfit(link, manifest, message)
+        # What was asked for is paid for, once.
+        if refusal is None and not asked and not link.budget.take_manifest(self._shared, now):
+            refusal = Refusal.OVER_BUDGET
+        if refusal is None and not is_signed(signed, manifest):
+            refusal = Refusal.BAD_SIGNATURE
+        if refusal is None and renewal:
+            refusal = refusal_of_renewal(renewal, signed)
+        if refusal is None and gossip.convict(link, signed, now):
+            self._refuse(link, message, transfer, Refusal.EQUIVOCATION)
+            return WANTED
+        if refusal is not None:
+            if refusal not in _LATER:
+                gossip.settle(link, author, now, well=False)
+            return self._refuse(link, message, transfer, refusal)
+        gossip.begun(link, author, now)
+        return self._start(link, manifest, message, transfer, size, now)
+
+    def _refuse(self, link: Link, message: SignedManifest, transfer: int, refusal: Refusal) -> float:
+        self._counters.refuse(refusal)
+        if refusal not in _LATER:
+            if message.kind == Kind.STATEMENT:
+                self._gossip.ended(link, transfer)
+            self._answer(link, message.kind, transfer, message.order, STOP)
+        return NOTHING
+
+    def _start(
+        self, link: Link, manifest: Manifest, message: SignedManifest, transfer: int, size: int, now: float
+    ) -> float:
+        """Expect the pieces of a body whose manifest is right; return the worth of the manifest."""
+        incoming, worth = link.incoming.get(message.kind), PROMISED
         if incoming is None or incoming.transfer != transfer:
             if incoming is not None and not incoming.pieces:
                 worth = NOTHING  # Not one piece followed the last manifest.
@@ -168,7 +231,7 @@ class BodyInbox:
         return incoming
 
     def _refusal(self, link: Link, manifest: Manifest, message: SignedManifest, now: float) -> Refusal | None:
-        newest, incoming = self._seen_of(link.key_id, message.kind), link.incoming.get(message.kind)
+        newest, incoming = self.seen(link.key_id), link.incoming.get(message.kind)
         if incoming is not None and incoming.manifest is not None:
             # The same head may follow once more, in full.
             newest = max(newest, incoming.sequence - (message.base == 0 < incoming.base))
@@ -178,27 +241,31 @@ class BodyInbox:
             return Refusal.FORGED_SENDER
         if manifest.sequence <= newest:
             return Refusal.REPLAY
-        if manifest.kind == Kind.STATEMENT and (refusal := life_of(manifest.expires, self._clock())) is not None:
-            return refusal
-        if manifest.kind == Kind.HEAD and message.size > largest_grid_body(manifest.shape):
+        if message.size > largest_grid_body(manifest.shape):
             return Refusal.OVERSIZE
-        if manifest.kind != Kind.HEAD and (message.base or message.size != manifest.body):
-            return Refusal.MALFORMED
-        if message.size > message.piece_size * (MOST_UNITS - 1):
-            return Refusal.MALFORMED
-        freed = incoming.size if incoming is not None else 0
-        if self.memory - freed + message.size > self._limits.memory:
-            return Refusal.NO_MEMORY
+        if (refusal := self._unfit(link, manifest, message)) is not None:
+            return refusal
         if not link.budget.take_manifest(self._shared, now):
             return Refusal.OVER_BUDGET
         return None if is_signed(message.signed, manifest) else Refusal.BAD_SIGNATURE
 
+    def _unfit(self, link: Link, manifest: Manifest, message: SignedManifest) -> Refusal | None:
+        """Return why a body of this size cannot come in, or None."""
+        if message.kind == Kind.STATEMENT and message.size != manifest.body:
+            return Refusal.MALFORMED
+        if message.size > message.piece_size * (MOST_UNITS - 1):
+            return Refusal.MALFORMED
+        incoming = link.incoming.get(message.kind)
+        freed = incoming.size if incoming is not None else 0
+        return Refusal.NO_MEMORY if self.memory - freed + message.size > self._limits.memory else None
+
     def on_piece(self, link: Link, piece: Piece, size: int, now: float) -> float:
         """Process a piece of a body, also one that overtook its manifest; return its worth."""
         incoming, sequence = link.incoming.get(piece.kind), piece.transfer >> 1
-        seen = self._seen_of(link.key_id, piece.kind)
-        if sequence <= seen or (incoming is not None and piece.transfer < incoming.transfer):
-            answer = self._had(link, piece.kind, sequence) if sequence == seen else STOP
+        if self._is_over(link, piece.kind, piece.transfer) or (
+            incoming is not None and piece.transfer < incoming.transfer
+        ):
+            answer = self._had(link, piece.kind, sequence) if sequence == self.seen(link.key_id) else STOP
             self._answer(link, piece.kind, piece.transfer, piece.order, answer)
             return LATE
         if incoming is None or piece.transfer > incoming.transfer:
@@ -209,6 +276,8 @@ class BodyInbox:
             self._counters.refuse(Refusal.MALFORMED)
             return NOTHING
         worth = WANTED if incoming.manifest is not None and incoming.pieces > pieces else LATE
+        if worth == WANTED and piece.kind == Kind.STATEMENT:
+            self._gossip.progress(link, now)
         self._progress(link, incoming, now)
         return worth
 
@@ -217,7 +286,7 @@ class BodyInbox:
         if not incoming.complete:
             self._acknowledge(link, incoming, now)
             return False
-        taken, answer = self._finish(link, incoming)
+        taken, answer = self._finish(link, incoming, now)
         self._answer(link, incoming.kind, incoming.transfer, incoming.newest, answer)
         return taken
 
@@ -225,7 +294,7 @@ class BodyInbox:
         if (news := incoming.acknowledgement(now)) is not None:
             self._send(link, encode(news))
 
-    def _finish(self, link: Link, incoming: Incoming) -> tuple[bool, int]:
+    def _finish(self, link: Link, incoming: Incoming, now: float) -> tuple[bool, int]:
         """Take a body that is complete; return whether it was of use, and what to answer."""
         manifest, body = incoming.manifest, incoming.body()
         assert manifest is not None
@@ -233,15 +302,17 @@ class BodyInbox:
         if manifest.kind == Kind.HEAD:
             refusal = self._finish_head(link, incoming, manifest, body)
         else:
-            refusal = self._finish_statement(link, incoming, manifest, body)
+            self._gossip.ended(link, incoming.transfer)
+            refusal = self._finish_statement(link, incoming, manifest, body, now)
         if refusal is not None:
             self._counters.refuse(refusal)
             if incoming.base:
-                return False, FULL
-        self._seen.setdefault(link.key_id, {})[incoming.kind] = manifest.sequence
-        self._seen.move_to_end(link.key_id)
-        if len(self._seen) > REMEMBERED_SENDERS:
-            self._seen.popitem(last=False)
+                return False, FULL if manifest.kind == Kind.HEAD else STOP
+        if manifest.kind == Kind.HEAD:
+            self._seen[link.key_id] = manifest.sequence
+            self._seen.move_to_end(link.key_id)
+            if len(self._seen) > REMEMBERED_SENDERS:
+                self._seen.popitem(last=False)
         if refusal is not None:
             return False, STOP
         link.budget.body_followed()
@@ -278,22 +349,30 @@ class BodyInbox:
         while len(link.bases) > self._bases:
             del link.bases[next(iter(link.bases))]
 
-    def _finish_statement(self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes) -> Refusal | None:
+    def _finish_statement(
+        self, link: Link, incoming: Incoming, manifest: Manifest, body: bytes, now: float
+    ) -> Refusal | None:
         statement = open_statement(manifest, body)
         if isinstance(statement, Refusal):
+            self._gossip.settle(link, manifest.sender, now, well=False)
             return statement
-        received = ReceivedStatement(
-            author=manifest.sender,
-            statement=statement,
-            number=manifest.sequence,
-            expires=manifest.expires,
-            signed=SignedStatement(incoming.signed, body),
-            source=link.key_id,
+        parts = split_renewal(incoming.signed)
+        assert not isinstance(parts, Refusal)
+        signed = SignedStatement(parts[0], body, parts[1])
+        refusal = self._gossip.take(
+            link,
+            ReceivedStatement(
+                author=manifest.sender,
+                statement=statement,
+                number=manifest.sequence,
+                expires=signed.expires,
+                signed=signed,
+                source=link.key_id,
+            ),
+            now,
         )
-        if not self._stated(received):
-            return Refusal.NO_MEMORY
-        self._counters.statements_in += 1
-        return None
+        self._counters.statements_in += refusal is None
+        return refusal
 
     def _make_room(self, waiting: dict[bytes, Any], key_id: bytes) -> None:
         """Drop an older body of this sender, so that the newest comes last, or the oldest of too many."""

@@ -118,6 +118,10 @@ class Introducer:
         """Number of pairs that datagrams are forwarded between."""
         return sum(circuit.active for circuit in self.circuits.values())
 
+    def receive(self, link: Link, message: Meet | Forward, now: float) -> float:
+        """Introduce a neighbour to another one, or forward a datagram; return the message's worth."""
+        return self.introduce(link, message, now) if isinstance(message, Meet) else self.forward(link, message, now)
+
     def introduce(self, link: Link, meet: Meet, now: float) -> float:
         """Ask a neighbour and the one it wants to meet to call each other now; return the request's worth."""
         other = self._links.get(meet.key_id)

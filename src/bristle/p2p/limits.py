@@ -34,6 +34,9 @@ class Limits:
     statements : int
         Bytes of statements kept, as they came and decoded. Where they are used up, every neighbour has an equal
         share of them for what it delivered.
+    statement_rate : float
+        Statements per second taken from one neighbour, and sent to one, in the long run; sixteen seconds' worth at
+        once. All neighbours together may deliver four times as many, half of which is divided evenly among the slots.
     send_rate, receive_rate : float
         Bytes per second, over all neighbours.
     sender_rate : float
@@ -65,6 +68,7 @@ class Limits:
     contacts: int = 256
     memory: int = 64 * 2**20
     statements: int = 64 * 2**20
+    statement_rate: float = 20.0
     send_rate: float = 12.5e6
     receive_rate: float = 20e6
     sender_rate: float = 4e6
@@ -186,6 +190,12 @@ ALL_USELESS = 25
 _PATIENCE = 20.0
 """Burst of useless messages tolerated from one neighbour, in seconds of its rate."""
 
+ALL_STATEMENTS = 4
+"""Statements of all neighbours together, as a multiple of the rate of one."""
+
+_STATEMENTS_AT_ONCE = 16.0
+_OFFERS = 10.0
+_MOST_OFFERS = 40.0
 _GOSSIP = 0.5
 _MOST_GOSSIP = 4.0
 _PROMISES = 2.0
@@ -205,6 +215,8 @@ class SharedBudget:
         self.bytes = TokenBucket(limits.receive_rate / 2, limits.receive_rate / 2)
         manifests = ALL_MANIFESTS * limits.manifest_rate / 2
         self.manifests = TokenBucket(manifests, manifests)
+        statements = ALL_STATEMENTS * limits.statement_rate / 2
+        self.statements = TokenBucket(statements, _STATEMENTS_AT_ONCE * statements)
         self.useless = TokenBucket(ALL_USELESS * limits.useless_rate, 4 * ALL_USELESS * limits.useless_rate)
 
 
@@ -227,6 +239,11 @@ class NeighbourBudget:
         self._useless = TokenBucket(limits.useless_rate, _PATIENCE * limits.useless_rate)
         self._promises = TokenBucket(_PROMISES, _MOST_PROMISES)
         self._gossip = TokenBucket(_GOSSIP, _MOST_GOSSIP)
+        self._offers = TokenBucket(_OFFERS, _MOST_OFFERS)
+        rate, burst = limits.statement_rate, _STATEMENTS_AT_ONCE * limits.statement_rate
+        self._statements, self._sent_statements = TokenBucket(rate, burst), TokenBucket(rate, burst)
+        assured = ALL_STATEMENTS * rate / 2 / limits.neighbours
+        self._assured_statements = TokenBucket(assured, _STATEMENTS_AT_ONCE * assured)
 
     def take_bytes(self, amount: float, shared: SharedBudget, now: float) -> bool:
         """Spend received bytes; return False if they exceed a budget."""
@@ -253,6 +270,20 @@ class NeighbourBudget:
     def take_gossip(self, now: float) -> bool:
         """Return whether the addresses in a keep-alive message may be read."""
         return self._gossip.take(1, now)
+
+    def take_offers(self, now: float) -> bool:
+        """Return whether a message that offers statements may be read."""
+        return self._offers.take(1, now)
+
+    def take_statement(self, shared: SharedBudget, now: float) -> bool:
+        """Spend a statement that is to be asked for; return False if too many came already."""
+        return self._statements.take(1, now) and (
+            self._assured_statements.take(1, now) or shared.statements.take(1, now)
+        )
+
+    def send_statement(self, now: float) -> bool:
+        """Spend a statement that was asked for; return False if too many were sent already."""
+        return self._sent_statements.take(1, now)
 
     def useless_message(self, price: float, shared: SharedBudget, now: float) -> bool:
         """Count a useless message; return True if this neighbour sent too many while the global budget is used up.

@@ -30,7 +30,9 @@ class Counters:
     heads_given_up : int
         Heads that were never acknowledged, or whose neighbour left.
     statements_in, statements_out, statements_given_up : int
-        The same of statements.
+        The same of statements, whoever their authors are.
+    renewals_in : int
+        Renewals of statements received and valid.
     records_in, records_out : int
         Records of a founded group that were new, and those that were sent to neighbours.
     retransmissions : int
@@ -53,6 +55,7 @@ class Counters:
     statements_given_up: int = 0
     records_in: int = 0
     records_out: int = 0
+    renewals_in: int = 0
     retransmissions: int = 0
     bytes_forwarded: int = 0
     refused: Counter[str] = field(default_factory=Counter)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bristle.p2p.gossip import StatementGossip
 from bristle.p2p.inbox import BodyInbox, ReceivedHead
 from bristle.p2p.introducer import Introducer
 from bristle.p2p.limits import CHEAPEST, LATE, NOTHING, PROMISED, Limits, SharedBudget
@@ -27,6 +28,7 @@ from bristle.wire import messages
 from bristle.wire.group import Group
 from bristle.wire.handshake import PREFIX_BYTES, is_handshake, prefix_1_of, prefix_of
 from bristle.wire.identity import Identity
+from bristle.wire.kinds import Kind
 from bristle.wire.messages import (
     Acknowledgement,
     Address,
@@ -42,6 +44,7 @@ from bristle.wire.messages import (
     RosterIds,
     SignedManifest,
 )
+from bristle.wire.offers import EquivocationProof, Have, SignedRenewal, Want
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import SEALED, session_id_of
 from bristle.wire.sizes import LARGEST_DATAGRAM, Encoding
@@ -110,18 +113,6 @@ class Node:
         self._shared = SharedBudget(limits)
         self._prefixes = prefix_of(group), prefix_1_of(group)
         self._housekept = -math.inf
-        self._clock = clock
-        self._own: SignedStatement | None = None
-        self.statement_store = StatementStore(limits.statements, lambda author: ())
-        self.inbox = BodyInbox(
-            group=group,
-            limits=limits,
-            counters=self.counters,
-            shared=self._shared,
-            send=self.send_message,
-            stated=lambda received: self.statement_store.put(received.author, received, received.source),
-            clock=clock,
-        )
         self.outbox = BodyOutbox(
             identity=identity,
             group=group,
@@ -129,6 +120,24 @@ class Node:
             counters=self.counters,
             send=self.send_message,
             sequence=sequence,
+        )
+        self.gossip = StatementGossip(
+            key_id=identity.key_id,
+            group=group,
+            limits=limits,
+            counters=self.counters,
+            shared=self._shared,
+            outbox=self.outbox,
+            send=self.send_message,
+            clock=clock,
+        )
+        self.inbox = BodyInbox(
+            group=group,
+            limits=limits,
+            counters=self.counters,
+            shared=self._shared,
+            send=self.send_message,
+            gossip=self.gossip,
         )
         self.membership = Membership(
             identity=identity,
@@ -139,7 +148,7 @@ class Node:
             send_near=self._count_and_send_near,
             rng=rng or random.Random(int.from_bytes(entropy(8), "big")),
             entropy=entropy,
-            seen=self.inbox.seen,
+            seen=self._seen,
             roster=roster,
             joined=self._joined,
             left=self._left,
@@ -187,15 +196,22 @@ class Node:
         """Seal a message and send it to a neighbour."""
         self._count_and_send(link.address, link.session.seal(message))
 
+    def _seen(self, key_id: bytes) -> int:
+        """Return the newest number received of a peer, of a head or a statement, or 0."""
+        entry = self.gossip.store.get(key_id)
+        return max(self.inbox.seen(key_id), entry.number if isinstance(entry, ReceivedStatement) else 0)
+
     def _joined(self, link: Link, now: float) -> None:
         self.inbox.forget(link)
         self.outbox.joined(link, now)
         if self.roster is not None:
             self.roster.joined(link, now)
+        self.gossip.joined(link, now)
 
     def _left(self, link: Link) -> None:
         self.inbox.forget(link)
         self.outbox.left(link)
+        self.gossip.left(link)
         self.introducer.left(link)
         if self.roster is not None:
             self.roster.left(link)
@@ -257,27 +273,30 @@ class Node:
         if signed.author != self.membership.identity.key_id:
             raise ValueError("only an own statement is published; those of others are restored")
         found = verify_statement(signed, self._group)
-        refusal = found if isinstance(found, Refusal) else life_of(signed.expires, self._clock())
+        refusal = found if isinstance(found, Refusal) else life_of(signed.expires, self.gossip.clock())
         if refusal is not None:
             raise ValueError(f"everybody would refuse this statement: {refusal}")
-        if self._own is not None and signed.number <= self._own.number and signed.digest != self._own.digest:
+        own = self.gossip.own
+        if own is not None and signed.number <= own.number and signed.digest != own.digest:
             raise ValueError(
-                f"statement {signed.number} cannot replace statement {self._own.number}: sign it with a larger number"
+                f"statement {signed.number} cannot replace statement {own.number}: sign it with a larger number"
             )
-        self._own = signed
-        self.outbox.publish(signed, self.membership.links.values(), now=now)
+        self.outbox.check_fits(Kind.STATEMENT, len(signed.body))
+        self.gossip.publish(signed)
+        self.gossip.tick(list(self.membership.links.values()), now)
 
     def renew(self, expires: int, now: float) -> SignedStatement:
         """Let the own statement hold until `expires`; return it with its renewal."""
-        if self._own is None:
+        if self.gossip.own is None:
             raise ValueError("there is no statement to renew; publish one first")
-        self._own = self._own.renew(self.membership.identity, expires)
-        return self._own
+        renewed = self.gossip.own.renew(self.membership.identity, expires)
+        self.publish(renewed, now)
+        return renewed
 
     def restore(self, signed: SignedStatement, now: float) -> bool:
         """Take back a statement that was kept on disk; return False if it no longer counts."""
         if signed.author == self.membership.identity.key_id:
-            if life_of(signed.expires, self._clock()) is not None:
+            if life_of(signed.expires, self.gossip.clock()) is not None:
                 return False
             self.publish(signed, now)
             return True
@@ -286,7 +305,7 @@ class Node:
         statement = verify_statement(signed, self._group)
         if isinstance(statement, Refusal):
             raise ValueError(f"the stored statement is refused: {statement}")
-        if life_of(signed.expires, self._clock()) is not None:
+        if life_of(signed.expires, self.gossip.clock()) is not None:
             return False
         received = ReceivedStatement(
             author=signed.author,
@@ -296,11 +315,19 @@ class Node:
             signed=signed,
             source=self.membership.identity.key_id,
         )
-        return self.statement_store.put(signed.author, received, GONE, news=False)
+        kept = self.statement_store.put(signed.author, received, GONE, news=False)
+        if kept:
+            self.gossip.changed(signed.author)
+        return kept
+
+    @property
+    def statement_store(self) -> StatementStore:
+        """What is known of the statements of others."""
+        return self.gossip.store
 
     def statements(self) -> list[ReceivedStatement]:
         """Return the newest valid statement of every other author that is known now."""
-        clock = self._clock()
+        clock = self.gossip.clock()
         self.statement_store.expire(lambda entry: life_of(entry.expires, clock) is not None)
         return self.statement_store.statements()
 
@@ -373,20 +400,21 @@ class Node:
                 worth = self.inbox.on_piece(link, message, size, now)
             case Acknowledgement():
                 worth = self.outbox.acknowledged(link, message, now)
+                self.gossip.serve(link, now)
             case SignedManifest():
                 worth = self.inbox.on_manifest(link, message, size, now)
+            case Have() | Want() | SignedRenewal() | EquivocationProof():
+                worth = self.gossip.receive(link, message, now)
             case Peers():
                 self.outbox.advance(message.seen)
                 self.membership.learn(message, link.key_id, link.address, now)
             case Leave():
                 self.membership.drop(link, now)
                 return
-            case Meet():
-                worth = self.introducer.introduce(link, message, now)
+            case Meet() | Forward():
+                worth = self.introducer.receive(link, message, now)
             case CallRequest():
                 worth = self.membership.meetings.on_call(link, message, now)
-            case Forward():
-                worth = self.introducer.forward(link, message, now)
             case RosterIds() | Records():
                 worth = NOTHING if self.roster is None else self.roster.receive(link, message, now)
             case Forwarded():
@@ -416,6 +444,7 @@ class Node:
             if self.roster is not None:
                 self.roster.tick(now)
         links = list(self.membership.links.values())
+        self.gossip.tick(links, now)
         due = self.inbox.tick(links, now)
         if self.outbox.tick(links, now):
             due = now

@@ -1,4 +1,4 @@
-"""Sending heads and statements: signed once, sent to every neighbour at its own pace. No sockets, no clock."""
+"""Sending heads, signed once, to every neighbour at its own pace, and statements to those that ask. No sockets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
-from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback
+from bristle.wire.messages import FULL, KEPT, MOST_UNITS, Acknowledgement, is_loopback, transfer_of
 from bristle.wire.sizes import FORWARDING, piece_bytes
 from bristle.wire.statements import SignedStatement
 
@@ -48,20 +48,17 @@ _REMEMBERED = 8
 
 @dataclass(frozen=True)
 class Share:
-    """A body that is being shared: signed once, the same for all neighbours."""
+    """A head that is being shared: signed once, the same for all neighbours."""
 
-    kind: Kind
     sequence: int
-    expires: int
     signed: bytes
-    body: bytes
     started: float
     sent: dict[int, tuple[int, bytes]] = field(default_factory=dict, compare=False)
     """What is sent of it to those who know a head of a number, 0 for none, and what that is a difference from."""
 
 
 class BodyOutbox:
-    """Sends the own head and the own statement to all neighbours.
+    """Sends the own head to all neighbours, and statements to those that asked for them, one after the other.
 
     Parameters
     ----------
@@ -87,7 +84,8 @@ class BodyOutbox:
         self._send = send
         self.next_sequence = self.first_sequence = sequence
         self._pace = TokenBucket(limits.send_rate, max(limits.send_rate / 100, 4 * limits.loopback_datagram))
-        self.current: dict[Kind, Share] = {}
+        self.current: Share | None = None
+        self._next_transfer = sequence
         self._heads: dict[int, GridHead] = {}
         self.awaited: list[Outgoing] = []
         self._first_after: float | None = None
@@ -109,14 +107,12 @@ class BodyOutbox:
             raise ValueError(f"heads of this group have shape {self._group.shape}, not {head.shape}")
         if claims is not None and claims.shape != (classes,):
             raise ValueError(f"claims have one value for each of {classes} classes, not shape {claims.shape}")
-        self._check_fits(Kind.HEAD, largest_grid_body(self._group.shape))
-        before = self.current.get(Kind.HEAD)
+        self.check_fits(Kind.HEAD, largest_grid_body(self._group.shape))
+        before = self.current
         public = on_grid(head, None if before is None else self._heads[before.sequence])
         share = self._sign(
-            Kind.HEAD,
             public.content(),
             iteration=iteration,
-            encoding="grid",
             extensions=() if claims is None else (claims_extension(np.asarray(claims, np.bool_)),),
             now=now,
         )
@@ -132,34 +128,31 @@ class BodyOutbox:
         ]
         self.pump(links, now)
 
-    def publish(self, signed: SignedStatement, links: Iterable[Link], *, now: float) -> None:
-        """Start sending a signed statement, in place of an older one."""
-        self._check_fits(Kind.STATEMENT, len(signed.body))
-        share = self.current[Kind.STATEMENT] = Share(
-            Kind.STATEMENT, signed.number, signed.expires, signed.manifest, signed.body, now
+    def send_statement(self, link: Link, signed: SignedStatement, now: float) -> None:
+        """Begin sending a statement to a neighbour, once the one before is over."""
+        self._next_transfer += 1
+        link.outgoing[Kind.STATEMENT] = self._transfer(
+            link, Kind.STATEMENT, self._next_transfer, signed.manifest + signed.renewal, signed.body, now
         )
-        share.sent[0] = 0, signed.body
-        links = list(links)
-        for link in links:
-            self._begin(link, share, now)
-        self.pump(links, now)
+        self.pump([link], now)
 
-    def _check_fits(self, kind: Kind, size: int) -> None:
+    def check_fits(self, kind: Kind, size: int) -> None:
+        """Raise ValueError if a body has too many bytes for our datagrams."""
         if size > piece_bytes(self._limits.datagram - FORWARDING) * (MOST_UNITS - 1):
             raise ValueError(
                 f"a {kind.name.lower()} of this group takes up to {size} bytes, too many for datagrams of "
                 f"{self._limits.datagram} bytes"
             )
 
-    def _sign(self, kind: Kind, body: bytes, *, now: float, compression: int = PLAIN, **fields: Any) -> Share:
-        """Sign a body, which everybody then gets."""
+    def _sign(self, body: bytes, *, now: float, **fields: Any) -> Share:
+        """Sign a head, which everybody then gets."""
         classes, features = self._group.shape
         manifest = Manifest(
             group=self._group.id,
             author=self._identity.key,
-            kind=kind,
             sequence=self.next_sequence,
-            compression=compression,
+            encoding="grid",
+            compression=PLAIN,
             classes=classes,
             features=features,
             body=len(body),
@@ -167,31 +160,39 @@ class BodyOutbox:
             **fields,
         )
         signed = encode_manifest(manifest, self._identity)
-        share = self.current[kind] = Share(kind, self.next_sequence, manifest.expires, signed, body, now)
+        share = self.current = Share(self.next_sequence, signed, now)
         self.next_sequence += 1
         return share
 
     def _begin(self, link: Link, share: Share, now: float) -> Outgoing:
-        self._end(link, share.kind)
+        self._end(link, Kind.HEAD)
         if link.path.asked is not None and now - link.path.asked > _UNANSWERED:
             link.path.silent()
-        base, body = self._sent(share, link.known) if share.kind == Kind.HEAD else share.sent[0]
+        base, body = self._sent(share, link.known)
+        transfer = transfer_of(share.sequence, base)
+        outgoing = link.outgoing[Kind.HEAD] = self._transfer(link, Kind.HEAD, transfer, share.signed, body, now, base)
+        return outgoing
+
+    def datagram(self, link: Link) -> int:
+        """Return the largest UDP payload on the way to a neighbour."""
         if isinstance(link.address, Via):
-            datagram = self._limits.datagram - FORWARDING
-        else:
-            datagram = self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
-        outgoing = link.outgoing[share.kind] = Outgoing(
-            sequence=share.sequence,
-            signed=share.signed,
+            return self._limits.datagram - FORWARDING
+        return self._limits.loopback_datagram if is_loopback(link.address) else self._limits.datagram
+
+    def _transfer(
+        self, link: Link, kind: Kind, transfer: int, signed: bytes, body: bytes, now: float, base: int = 0
+    ) -> Outgoing:
+        return Outgoing(
+            transfer=transfer,
+            signed=signed,
             body=body,
             base=base,
-            datagram=datagram,
+            datagram=self.datagram(link),
             path=link.path,
             now=now,
             patience=self._limits.patience,
-            kind=share.kind,
+            kind=kind,
         )
-        return outgoing
 
     def _sent(self, share: Share, known: int) -> tuple[int, bytes]:
         """Return which head to send a difference from to somebody who knows that one, or 0, and what to send."""
@@ -222,11 +223,12 @@ class BodyOutbox:
         outgoing.failed = not outgoing.delivered
 
     def joined(self, link: Link, now: float) -> None:
-        """Send the newest head, in full, and statement to a new or reconnected neighbour."""
+        """Send the newest head, in full, to a new or reconnected neighbour."""
         link.known = 0
-        for share in self.current.values():
-            self._begin(link, share, now)
-        self.pump([link], now)
+        self._end(link, Kind.STATEMENT)
+        if self.current is not None:
+            self._begin(link, self.current, now)
+            self.pump([link], now)
 
     def left(self, link: Link) -> None:
         """End the transfers to a neighbour that left."""
@@ -253,21 +255,24 @@ class BodyOutbox:
 
     def acknowledged(self, link: Link, news: Acknowledgement, now: float) -> float:
         """Process an acknowledgement and send what it makes room for; return its worth."""
-        current, sequence = self.current.get(news.kind), news.transfer >> 1
-        if current is None or not 0 <= current.sequence - sequence < _RECENT:
+        if news.kind == Kind.HEAD:
+            ours = self.current is not None and 0 <= self.current.sequence - (news.transfer >> 1) < _RECENT
+        else:
+            ours = 0 <= self._next_transfer - news.transfer < _RECENT
+        if not ours:
             return NOTHING
         link.path.asked = None
         if news.base == KEPT and news.kind == Kind.HEAD:
-            link.known = max(link.known, sequence)
+            link.known = max(link.known, news.transfer >> 1)
         outgoing = link.outgoing.get(news.kind)
         if outgoing is None or news.transfer != outgoing.transfer:
             return LATE
         missing = outgoing.missing
         outgoing.acknowledged(news, now)
-        if outgoing.ended == FULL and link.known:
+        if outgoing.ended == FULL and link.known and news.kind == Kind.HEAD and self.current is not None:
             link.known = 0
             del link.outgoing[news.kind]
-            again = self._begin(link, current, now)
+            again = self._begin(link, self.current, now)
             self.awaited = [again if each is outgoing else each for each in self.awaited]
             self.pump([link], now)
         elif outgoing.over:
@@ -283,7 +288,7 @@ class BodyOutbox:
         long as that half did. Once one neighbour has it, the rest delay nothing for longer than a second, or four times
         what that one took.
         """
-        current = self.current.get(Kind.HEAD)
+        current = self.current
         if current is None or all(outgoing.over for outgoing in self.awaited):
             return True
         arrived = sum(outgoing.delivered for outgoing in self.awaited)

@@ -63,7 +63,8 @@ class StatementStore:
     """The newest statement of every author but the own one, and proofs against those who signed two of one number.
 
     Where memory is short, every neighbour has the same share of it for what it delivered, whoever the authors are:
-    those cost nothing to invent. What an overfull share loses first is what came last.
+    those cost nothing to invent. What an overfull share loses first is what came last, and last of all what the
+    neighbour says itself.
 
     Parameters
     ----------
@@ -90,19 +91,22 @@ class StatementStore:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._entries)
 
+    def __contains__(self, author: bytes) -> bool:
+        return author in self._entries
+
     def get(self, author: bytes) -> Entry | None:
         """Return what is known of an author."""
         return self._entries.get(author)
 
     def put(self, author: bytes, entry: Entry, account: bytes, *, news: bool = True) -> bool:
         """Take an entry in the place of an older one, at the cost of a neighbour; return False if it has no room."""
-        before = self._entries.get(author)
+        before, charged = self._entries.get(author), self._account_of.get(author, account)
         size = size_of(entry)
         if before is not None:
             self.drop(author)
-        if not self._make_room(account, size):
+        if not self._make_room(author, account, size):
             if before is not None:
-                self._charge(author, before, account, size_of(before))
+                self._charge(author, before, charged, size_of(before))
             return False
         self._charge(author, entry, account, size)
         if news:
@@ -114,6 +118,16 @@ class StatementStore:
     def renewed(self, author: bytes, entry: ReceivedStatement) -> None:
         """Put the same statement with a later expiry in the place of itself."""
         self._entries[author] = entry
+
+    def has_room(self, account: bytes, *, coming: int, mine: int) -> bool:
+        """Return whether one more statement of a neighbour would find room, perhaps at others' cost.
+
+        Statements are taken to be of usual size. `coming` are on their way already, `mine` of them from this neighbour.
+        """
+        size = self.memory // len(self._entries) if self._entries else OVERHEAD
+        if self.memory + size * (1 + coming) <= self._budget:
+            return True
+        return max(self._weights.values(), default=0) > self._weights.get(account, 0) + size * (1 + mine)
 
     def _charge(self, author: bytes, entry: Entry, account: bytes, size: int) -> None:
         self._entries[author] = entry
@@ -138,17 +152,27 @@ class StatementStore:
             del self._entries[author]
             self._changed.pop(author, None)
 
-    def _make_room(self, account: bytes, size: int) -> bool:
-        """Free memory at the cost of the account that takes most of it; False if that is the one that asks."""
+    def _make_room(self, author: bytes, account: bytes, size: int) -> bool:
+        """Free memory at the cost of the account that takes most of it; False if that is the one that asks.
+
+        What a neighbour says itself is kept at the cost of what it passes on.
+        """
         while self.memory + size > self._budget:
             mine = self._weights.get(account, 0) + size
             heaviest = max(self._weights, key=self._weights.__getitem__, default=account)
             if heaviest == account or self._weights[heaviest] <= mine:
-                return False
-            author = next(reversed(self._accounts[heaviest]))
-            if not self._shift(author, heaviest):
-                self.drop(author)
+                if author != account or account not in self._accounts:
+                    return False
+                self.drop(self._last_of(account))
+                continue
+            last = self._last_of(heaviest)
+            if not self._shift(last, heaviest):
+                self.drop(last)
         return True
+
+    def _last_of(self, account: bytes) -> bytes:
+        """Return the author whose statement came last from a neighbour, other than itself if there is one."""
+        return next((author for author in reversed(self._accounts[account]) if author != account), account)
 
     def _shift(self, author: bytes, heaviest: bytes) -> bool:
         """Charge a statement to another neighbour that offers it, and takes less memory than the one charged."""

@@ -17,7 +17,6 @@ from bristle.wire.messages import (
     Piece,
     SignedManifest,
     encode,
-    transfer_of,
 )
 from bristle.wire.sizes import ACKNOWLEDGE_EVERY, ENVELOPE, SEAL, piece_bytes
 
@@ -212,8 +211,8 @@ class Outgoing:
 
     Parameters
     ----------
-    sequence : int
-        The body's sequence number.
+    transfer : int
+        Number of the transfer.
     signed, body : bytes
         Signed manifest, and what is sent of the body.
     base : int
@@ -231,7 +230,7 @@ class Outgoing:
     def __init__(
         self,
         *,
-        sequence: int,
+        transfer: int,
         signed: bytes,
         body: bytes,
         base: int = 0,
@@ -241,7 +240,7 @@ class Outgoing:
         patience: float,
         kind: Kind = Kind.HEAD,
     ) -> None:
-        self.transfer = transfer_of(sequence, base)
+        self.transfer = transfer
         self.kind = kind
         self.path = path
         self.delivered = False
@@ -300,7 +299,8 @@ class Outgoing:
         self.retransmissions += unit in self._sent_again
         if unit == 0:
             start = self._body[: self._start]
-            return encode(SignedManifest(order, self._size, self._signed, self._of, len(self._body), start, self.kind))
+            base = self.transfer if self.kind == Kind.STATEMENT else self._of
+            return encode(SignedManifest(order, self._size, self._signed, base, len(self._body), start, self.kind))
         at = self._start + (unit - 1) * self._size
         return encode(Piece(self.transfer, order, unit - 1, self._body[at : at + self._size], self.kind))
 

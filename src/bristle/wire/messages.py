@@ -1,4 +1,4 @@
-"""Messages inside sealed datagrams: heads, peers, introductions, what is forwarded, records; and addresses."""
+"""Messages inside sealed datagrams: heads, statements, peers, introductions, what is forwarded, records; addresses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from functools import lru_cache
 from bristle.wire.admission import RECORD_ID_BYTES, split_records
 from bristle.wire.identity import KEY_ID_BYTES
 from bristle.wire.kinds import Kind
+from bristle.wire.offers import (
+    EXCHANGE,
+    EquivocationProof,
+    Have,
+    SignedRenewal,
+    Want,
+    decode_exchange,
+    encode_exchange,
+)
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import DATAGRAM, FORWARDING, LARGEST_DATAGRAM, SEAL
 
@@ -176,6 +185,9 @@ class SignedManifest:
         As many of them as fit beside the manifest.
     kind : Kind
         Kind of the body.
+
+    Of a statement, `signed` is the manifest and, behind it, the author's latest renewal if there is one, and `base` is
+    the number of the transfer.
     """
 
     order: int
@@ -336,6 +348,10 @@ Message = (
     | Forwarded
     | RosterIds
     | Records
+    | Have
+    | Want
+    | SignedRenewal
+    | EquivocationProof
 )
 
 
@@ -367,6 +383,8 @@ def encode(message: Message) -> bytes:
             return _ROSTER.pack(ROSTER, _ANSWERS if answers else 0, digest, first, last) + b"".join(ids)
         case Records(records):
             return bytes([RECORDS]) + b"".join(records)
+        case Have() | Want() | SignedRenewal() | EquivocationProof():
+            return encode_exchange(message)
 
 
 def _encode_addresses(addresses: tuple[Address, ...]) -> bytes:
@@ -404,6 +422,8 @@ def decode(data: bytes) -> Message | Refusal:
         return Meet(data[1 : 1 + KEY_ID_BYTES])
     if first == CALL and len(data) > _CALL_HEADER:
         return _decode_call(data)
+    if first in EXCHANGE:
+        return decode_exchange(data)
     return _decode_roster(data) if first in (ROSTER, RECORDS) else Refusal.MALFORMED
 
 

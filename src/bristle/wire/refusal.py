@@ -27,6 +27,8 @@ class Refusal(StrEnum):
     TOO_LARGE = "values too large"
     EXPIRED = "expired"
     LIVES_TOO_LONG = "expires too late"
+    NOT_WANTED = "not asked for"
+    EQUIVOCATION = "two statements of one number"
     OVER_BUDGET = "over budget"
     UNREAD = "dropped unread in a flood"
     NO_MEMORY = "no memory left for it"

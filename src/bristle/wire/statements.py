@@ -14,7 +14,7 @@ from bristle.wire.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, key_id_o
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import LARGEST_SEQUENCE, Manifest, decode_manifest, digests_of, encode_manifest, is_signed
 from bristle.wire.refusal import Refusal
-from bristle.wire.sizes import Encoding
+from bristle.wire.sizes import DIGEST, MANIFEST, Encoding, chunk_count
 
 LARGEST_STATEMENT_MANIFEST = 560
 """Bytes: two of them, a proof of equivocation, fit into the smallest datagram."""
@@ -32,6 +32,10 @@ _RENEWAL_DOMAIN = b"bristle 2 renewal\x00"
 _LENGTHS = struct.Struct(">HH")
 _LATEST = 2**32 - 1
 _FIELDS = struct.Struct(f">4x{GROUP_ID_BYTES}s{KEY_BYTES}sQI")
+_SIZES = struct.Struct(">IH")
+_SIZES_AT = MANIFEST - SIGNATURE_BYTES - _SIZES.size
+LEAST_RENEWAL = 600
+"""Seconds by which a renewal puts off the expiry, at least: a shorter one is not worth a message to everybody."""
 
 
 def life_of(expires: int, clock: float) -> Refusal | None:
@@ -181,6 +185,17 @@ class SignedStatement:
         return replace(self, renewal=renewal.to_bytes())
 
 
+def split_renewal(data: bytes) -> tuple[bytes, bytes] | Refusal:
+    """Return the manifest of a statement and the renewal behind it, empty if there is none; nothing else is checked."""
+    if not MANIFEST <= len(data) <= LARGEST_STATEMENT_MANIFEST + RENEWAL_BYTES:
+        return Refusal.MALFORMED
+    body, extensions = _SIZES.unpack_from(data, _SIZES_AT)
+    length = MANIFEST + DIGEST * chunk_count(body) + extensions
+    if len(data) not in (length, length + RENEWAL_BYTES):
+        return Refusal.MALFORMED
+    return data[:length], data[length:]
+
+
 def digest_of(manifest: bytes) -> bytes:
     """Return the digest of a signed manifest, BLAKE2b of all but the signature, in 16 bytes."""
     return blake2b(manifest[:-SIGNATURE_BYTES], digest_size=STATEMENT_DIGEST_BYTES).digest()
@@ -259,20 +274,20 @@ def verify_statement(signed: SignedStatement, group: Group) -> Statement | Refus
         return manifest
     if not is_signed(signed.manifest, manifest):
         return Refusal.BAD_SIGNATURE
-    if signed.renewal:
-        renewal = Renewal.from_bytes(signed.renewal)
-        if isinstance(renewal, Refusal):
-            return renewal
-        if (renewal.group, renewal.key, renewal.number, renewal.digest) != (
-            group.id,
-            signed.key,
-            signed.number,
-            signed.digest,
-        ):
-            return Refusal.MALFORMED
-        if not renewal.is_signed():
-            return Refusal.BAD_SIGNATURE
+    if signed.renewal and (refusal := refusal_of_renewal(signed.renewal, signed.manifest)) is not None:
+        return refusal
     return open_statement(manifest, signed.body)
+
+
+def refusal_of_renewal(data: bytes, manifest: bytes) -> Refusal | None:
+    """Return why a renewal of the statement with a signed manifest is refused, or None; expiry is not checked."""
+    renewal = Renewal.from_bytes(data)
+    if isinstance(renewal, Refusal):
+        return renewal
+    group, key, number, _ = _FIELDS.unpack_from(manifest)
+    if (renewal.group, renewal.key, renewal.number, renewal.digest) != (group, key, number, digest_of(manifest)):
+        return Refusal.MALFORMED
+    return None if renewal.is_signed() else Refusal.BAD_SIGNATURE
 
 
 @dataclass(frozen=True)
