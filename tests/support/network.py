@@ -51,6 +51,7 @@ class VirtualNetwork:
         host: str = "127.0.0.1",
         port: int,
         roster: Roster | None = None,
+        probe: Matrix | None = None,
     ) -> Node:
         address = (host, port)
         node = Node(
@@ -61,6 +62,7 @@ class VirtualNetwork:
             send_near=lambda to, datagram: self.send_near(address, to, datagram),
             sequence=int(self.now * 1000),
             roster=roster,
+            probe=probe,
             rng=random.Random(self.rng.random()),
         )
         self.nodes[address] = node

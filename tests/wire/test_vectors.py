@@ -199,6 +199,7 @@ def said() -> dict[str, str]:
         "proof: of manifests aaaa and bbbbbb": EquivocationProof(Proof(b"\xaa" * 2, b"\xbb" * 3).to_bytes()),
         "forwarded: circuit 01020304 is closed": messages.Forwarded(bytes([1, 2, 3, 4])),
         "leave": messages.Leave(),
+        "probe: 1, 2, .. 64, asks": messages.Probe(np.arange(1, 65, dtype=">f4").tobytes(), asks=True),
         "roster: the digest 'a digest' alone": messages.RosterIds(b"a digest"),
         "roster: ids 01.. and 02.. of 01.. to 7f.., in answer": messages.RosterIds(
             b"a digest", b"\x01" * 8, b"\x7f" * 8, (b"\x01" * 8, b"\x02" * 8), answers=True

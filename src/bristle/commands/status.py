@@ -14,6 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from bristle.commands.progress import terminal
+from bristle.p2p.feature_check import TOLERANCE
 from bristle.peer.admission import read_members
 from bristle.peer.record import Iteration
 from bristle.peer.status import MemberStatus, NeighbourStatus, Status, read_status
@@ -104,11 +105,19 @@ def _when(record: Iteration) -> str:
 
 def _neighbours(status: Status) -> Table:
     table = Table(title=f"\n{len(status.neighbours)} neighbours", title_justify="left")
-    for name in ("peer", "reached", "last heard"):
+    for name in ("peer", "reached", "last heard", "its features"):
         table.add_column(name)
     for one in status.neighbours:
-        table.add_row(one.key_id[:16], _way(one), f"{one.silent:.0f} s ago")
+        table.add_row(one.key_id[:16], _way(one), f"{one.silent:.0f} s ago", _features(one))
     return table
+
+
+def _features(neighbour: NeighbourStatus) -> str:
+    if neighbour.difference is None:
+        return "not compared"
+    if neighbour.difference <= TOLERANCE:
+        return "the same"
+    return f"differ by {neighbour.difference:.0%}: compare backbone, runtime and preprocessing"
 
 
 def _members(status: Status) -> Tree:

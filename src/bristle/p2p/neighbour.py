@@ -33,6 +33,8 @@ class Counters:
         The same of statements, whoever their authors are.
     renewals_in : int
         Renewals of statements received and valid.
+    features_differ : int
+        Neighbours whose backbone makes other features of the group's test sample than this peer's.
     records_in, records_out : int
         Records of a founded group that were new, and those that were sent to neighbours.
     retransmissions : int
@@ -53,6 +55,7 @@ class Counters:
     statements_in: int = 0
     statements_out: int = 0
     statements_given_up: int = 0
+    features_differ: int = 0
     records_in: int = 0
     records_out: int = 0
     renewals_in: int = 0
@@ -99,6 +102,8 @@ class Neighbour:
         ``"directly"``, ``"locally"`` (on this machine, or at a private address) or ``"forwarded"``.
     forwarder : bytes, optional
         Key id of the neighbour that forwards.
+    difference : float, optional
+        By how much its features of the group's test sample differ, relative to their size; None before it is known.
     """
 
     key_id: bytes
@@ -108,6 +113,7 @@ class Neighbour:
     heads_in: int
     reached: Reached = "directly"
     forwarder: bytes | None = None
+    difference: float | None = None
 
 
 @dataclass
@@ -137,6 +143,10 @@ class Link:
     taken: int = 0
     needed: int = 1
     heads_in: int = 0
+    difference: float | None = None
+    """By how much its features of the group's test sample differ from this peer's, relative to their size."""
+
+    probes_answered: int = 0
 
     @property
     def reliable(self) -> bool:
@@ -168,6 +178,7 @@ class Link:
             heads_in=self.heads_in,
             reached=reached(self.address),
             forwarder=self.address.forwarder if isinstance(self.address, Via) else None,
+            difference=self.difference,
         )
 
     def session_from(self, route: Route, session_id: bytes) -> Session | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bristle.p2p.feature_check import FeatureCheck
 from bristle.p2p.gossip import StatementGossip
 from bristle.p2p.inbox import BodyInbox, ReceivedHead
 from bristle.p2p.introducer import Introducer
@@ -40,6 +41,7 @@ from bristle.wire.messages import (
     Message,
     Peers,
     Piece,
+    Probe,
     Records,
     RosterIds,
     SignedManifest,
@@ -83,6 +85,8 @@ class Node:
         Returns n unpredictable bytes.
     roster : Roster, optional
         Who is a member, in a group with founders.
+    probe : array, optional
+        What the own backbone makes of the group's test sample, to be compared with the neighbours'.
     clock : callable, optional
         Returns the seconds since 1970, by which statements expire; all else is measured by the times passed in.
     """
@@ -97,6 +101,7 @@ class Node:
         send_near: Callable[[Address, bytes], None],
         sequence: int,
         roster: Roster | None = None,
+        probe: NDArray[np.float32] | None = None,
         rng: random.Random | None = None,
         entropy: Callable[[int], bytes] = os.urandom,
         clock: Callable[[], float] = time.time,
@@ -153,6 +158,7 @@ class Node:
             joined=self._joined,
             left=self._left,
         )
+        self.features = FeatureCheck(probe, links=self.membership.links, counters=self.counters, send=self.send_message)
         self.roster: RosterExchange | None = None
         if roster is not None:
             self.roster = RosterExchange(
@@ -204,6 +210,7 @@ class Node:
     def _joined(self, link: Link, now: float) -> None:
         self.inbox.forget(link)
         self.outbox.joined(link, now)
+        self.features.joined(link, now)
         if self.roster is not None:
             self.roster.joined(link, now)
         self.gossip.joined(link, now)
@@ -213,6 +220,7 @@ class Node:
         self.outbox.left(link)
         self.gossip.left(link)
         self.introducer.left(link)
+        self.features.left(link)
         if self.roster is not None:
             self.roster.left(link)
 
@@ -415,14 +423,20 @@ class Node:
                 worth = self.introducer.receive(link, message, now)
             case CallRequest():
                 worth = self.membership.meetings.on_call(link, message, now)
-            case RosterIds() | Records():
-                worth = NOTHING if self.roster is None else self.roster.receive(link, message, now)
+            case Probe() | RosterIds() | Records():
+                worth = self._on_group(link, message, now)
             case Forwarded():
                 worth = self._on_forwarded(link, message, now)
         if worth > 0:
             link.budget.useful_message(worth)
         elif link.budget.useless_message(-worth, self._shared, now):
             self.membership.ban(link, now)
+
+    def _on_group(self, link: Link, message: Probe | RosterIds | Records, now: float) -> float:
+        """Process what says whether a neighbour belongs here: its features, and who is a member; return its worth."""
+        if isinstance(message, Probe):
+            return self.features.on_probe(link, message, now)
+        return NOTHING if self.roster is None else self.roster.receive(link, message, now)
 
     def _on_forwarded(self, link: Link, message: Forwarded, now: float) -> float:
         """Process what a neighbour has forwarded; return its worth, whatever was in it: others answer for that."""
@@ -441,6 +455,7 @@ class Node:
             self._housekept = now
             self.introducer.tick(now)
             self.membership.tick(now)
+            self.features.tick(now)
             if self.roster is not None:
                 self.roster.tick(now)
         links = list(self.membership.links.values())

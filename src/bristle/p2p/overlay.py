@@ -76,6 +76,8 @@ class Overlay:
         UDP port for discovery in the local network.
     roster : Roster, optional
         Who is a member, in a group with founders.
+    probe : array, optional
+        What the own backbone makes of the group's test sample, to be compared with the neighbours'.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Overlay:
         limits: Limits = DEFAULTS,
         beacon: int | None = None,
         roster: Roster | None = None,
+        probe: NDArray[np.float32] | None = None,
     ) -> None:
         try:
             ipaddress.ip_address(listen[0])
@@ -112,6 +115,7 @@ class Overlay:
             send_near=self._transmit_near,
             sequence=int(time.time() * 1000),
             roster=roster,
+            probe=probe,
         )
         self._beacon_port = beacon
         self._beacon: Beacon | None = None

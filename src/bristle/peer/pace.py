@@ -145,6 +145,7 @@ class Traffic:
             "bytes_out": counters.bytes_out,
             "heads_in": counters.heads_in,
             "heads_out": counters.heads_out,
+            "features_differ": counters.features_differ,
             "statements_in": counters.statements_in,
             "statements_out": counters.statements_out,
             "heads_given_up": counters.heads_given_up,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from bristle.backbones.backbone import bundled
 from bristle.backbones.base import Backbone
 from bristle.backbones.head import Head
+from bristle.backbones.probe import probe
 from bristle.learning.optimiser import TrainingSettings
 from bristle.p2p.limits import Limits
 from bristle.p2p.overlay import Overlay
@@ -179,6 +180,7 @@ class Peer:
                 identity=self._identity,
                 group=self._group,
                 roster=roster,
+                probe=await asyncio.to_thread(probe, self.backbone, self._group.id),
                 listen=self._listen,
                 known=list(self._known),
                 limits=self._limits,

@@ -324,6 +324,7 @@ def status_of(overlay: Overlay, state: PeerState, traffic: Traffic, *, waiting: 
                 silent=round(one.last_heard, 1),
                 reached=one.reached,
                 forwarder=None if one.forwarder is None else one.forwarder.hex(),
+                difference=one.difference,
             )
             for one in overlay.neighbours()
         ),

@@ -38,6 +38,8 @@ class NeighbourStatus:
         ``"directly"``, ``"locally"`` (on this machine, or at a private address) or ``"forwarded"``.
     forwarder : str, optional
         Key id of the neighbour that forwards.
+    difference : float, optional
+        By how much its features of the group's test sample differ from this peer's, relative to their size.
     """
 
     key_id: str
@@ -45,6 +47,7 @@ class NeighbourStatus:
     silent: float
     reached: str = "directly"
     forwarder: str | None = None
+    difference: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

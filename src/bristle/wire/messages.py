@@ -115,7 +115,7 @@ def decode_address(data: bytes, at: int) -> tuple[Address, int] | None:
 
 
 MANIFEST, PIECE, ACKNOWLEDGEMENT, PEERS, LEAVE, MEET, CALL, FORWARD, FORWARDED = range(1, 10)
-ROSTER, RECORDS = 14, 15
+PROBE, ROSTER, RECORDS = 0, 14, 15
 FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
 """Values of an acknowledgement's base that end a transfer.
 
@@ -155,7 +155,8 @@ _LONGEST_CALL = _CALL_HEADER + 1 + MOST_CALLED * _LONGEST_ADDRESS
 _MEET_PADDING = 2 * _LONGEST_CALL + SEAL - 1 - KEY_ID_BYTES
 """A request to meet is as long as the two calls that answer it, seals included: nobody makes an introducer shout."""
 _ROSTER = struct.Struct(f">BB{ROSTER_DIGEST_BYTES}s{RECORD_ID_BYTES}s{RECORD_ID_BYTES}s")
-_ANSWERS = 1
+_ANSWERS = _ASKS = 1
+PROBE_NUMBERS = 64
 MOST_IDS = 128
 """Ids of records in a message."""
 
@@ -336,6 +337,14 @@ class Records:
     records: tuple[bytes, ...]
 
 
+@dataclass(frozen=True)
+class Probe:
+    """What the sender's backbone makes of the group's test sample: numbers of 32 bits. `asks`: for the receiver's."""
+
+    numbers: bytes
+    asks: bool
+
+
 Message = (
     SignedManifest
     | Piece
@@ -352,6 +361,7 @@ Message = (
     | Want
     | SignedRenewal
     | EquivocationProof
+    | Probe
 )
 
 
@@ -381,6 +391,8 @@ def encode(message: Message) -> bytes:
             return bytes([FORWARDED]) + circuit + datagram
         case RosterIds(digest, first, last, ids, answers):
             return _ROSTER.pack(ROSTER, _ANSWERS if answers else 0, digest, first, last) + b"".join(ids)
+        case Probe(numbers, asks):
+            return bytes([PROBE, _ASKS if asks else 0]) + numbers
         case Records(records):
             return bytes([RECORDS]) + b"".join(records)
         case Have() | Want() | SignedRenewal() | EquivocationProof():
@@ -424,10 +436,13 @@ def decode(data: bytes) -> Message | Refusal:
         return _decode_call(data)
     if first in EXCHANGE:
         return decode_exchange(data)
-    return _decode_roster(data) if first in (ROSTER, RECORDS) else Refusal.MALFORMED
+    return _decode_of_group(data) if data and first in (PROBE, ROSTER, RECORDS) else Refusal.MALFORMED
 
 
-def _decode_roster(data: bytes) -> RosterIds | Records | Refusal:
+def _decode_of_group(data: bytes) -> Probe | RosterIds | Records | Refusal:
+    if data[0] == PROBE:
+        fits = len(data) == 2 + 4 * PROBE_NUMBERS and data[1] <= _ASKS
+        return Probe(data[2:], bool(data[1])) if fits else Refusal.MALFORMED
     if data[0] == RECORDS:
         records = split_records(data[1 : 1 + MOST_RECORD_BYTES])
         if isinstance(records, Refusal) or not 1 < len(data) <= 1 + MOST_RECORD_BYTES:
