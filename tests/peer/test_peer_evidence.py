@@ -111,6 +111,73 @@ def test_who_may_not_send_hears_others_and_states_nothing(make_peer: MakePeer, d
     asyncio.run(run())
 
 
+def stated_by(peer: Peer) -> bytes | None:
+    state = peer._state
+    assert state is not None
+    return None if state.own is None else state.own.signed.body
+
+
+def test_noise_covers_so_many_statements_and_no_more_are_made(
+    make_peer: MakePeer, digits: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    private = rules.create("evidence", privacy={"epsilon": 1000.0, "clip": 32.0, "releases": 2})
+    features, labels = digits.of([0, 1, 2, 3])
+
+    async def stated(bodies: list[bytes], *digit: int) -> None:
+        async with make_peer("a", rule=private) as a:
+            mine = np.isin(labels, digit)
+            a.add(features[mine], labels[mine], features=True)
+            running = asyncio.create_task(a.run())
+            bodies.append(b"")
+            await until(lambda: stated_by(a) is not None and a._exchanging._published)  # type: ignore[attr-defined]
+            if len(digit) > 2:
+                await until(lambda: "its privacy covers no more statements" in caplog.text)
+            bodies[-1] = stated_by(a) or b""
+            a.stop()
+            await running
+
+    async def run() -> None:
+        bodies: list[bytes] = []
+        await stated(bodies, 0)
+        await stated(bodies, 0)
+        assert bodies[0] == bodies[1], "the same noise, not noise drawn anew"
+        async with make_peer("a", rule=private) as a:
+            a.add(features[labels == 1], labels[labels == 1], features=True)
+            running = asyncio.create_task(a.run())
+            await until(lambda: stated_by(a) != bodies[0])
+            bodies.append(stated_by(a) or b"")
+            a.stop()
+            await running
+        await stated(bodies, 0, 1, 2)
+        assert bodies[-1] == bodies[-2]
+        async with make_peer("a", rule=private) as a:
+            assert a._state is not None
+            assert a._state.releases == 2
+
+    asyncio.run(run())
+
+
+def test_noise_that_leaves_nothing_to_state_is_said_and_counted(
+    make_peer: MakePeer, digits: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    private = rules.create("evidence", privacy={"epsilon": 0.1, "clip": 32.0, "releases": 5})
+
+    async def run() -> None:
+        async with make_peer("a", rule=private) as a:
+            a.add(*digits.of([0, 1]), features=True)
+            running = asyncio.create_task(a.run())
+            await until(lambda: "its noise hides so few samples" in caplog.text)
+            await a._exchanging.share()
+            await a._exchanging.share()
+            assert a._state is not None
+            assert (a._state.releases, stated_by(a)) == (1, None)
+            assert a.iteration >= 1
+            a.stop()
+            await running
+
+    asyncio.run(run())
+
+
 def test_options_for_heads_are_refused(make_peer: MakePeer) -> None:
     with pytest.raises(ValueError, match="share_clip and share_noise: peers with the rule Evidence share no head"):
         make_peer("a", rule=rules.create("evidence"), share_noise=1.0)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bristle.backbones.base import Backbone, Features
-from bristle.backbones.ready import NoBackbone
+from bristle.backbones.derived import NoBackbone
 
 LOG = logging.getLogger("bristle.backbones")
 INPUTS = 4

@@ -50,6 +50,11 @@ class StatedSamples:
 
     counts: Integers
 
+    @property
+    def total(self) -> int:
+        """How many samples."""
+        return int(self.counts.sum())
+
     @classmethod
     def of(cls, samples: SampleStore, *, held_out: bool, before: StatedSamples | None = None) -> StatedSamples:
         """Return what to state now of the samples, where `before` was stated last."""
@@ -168,6 +173,10 @@ class EvidenceLearner:
     def own_statement(self, stated: StatedSamples) -> Statement:
         """Return the statement of some of the samples."""
         return self.rule.share(stated.chosen(self.samples), self.samples.classes)
+
+    def may_state(self, releases: int) -> bool:
+        """Return whether another statement may be made after so many with noise."""
+        return self.rule.privacy is None or releases < self.rule.privacy.releases
 
     def to_state(self, before: StatedSamples | None) -> StatedSamples:
         """Return which samples to state now, where `before` was stated last."""

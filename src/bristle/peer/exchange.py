@@ -16,6 +16,7 @@ from bristle.p2p.statements import ReceivedStatement
 from bristle.peer.evidence import StatedSamples
 from bristle.peer.learner import Learner
 from bristle.peer.pace import Pace, Traffic
+from bristle.peer.record import LOG
 from bristle.peer.state import WORKER, PeerState
 from bristle.peer.step import Sharing
 from bristle.peer.store import OwnStatement
@@ -109,7 +110,10 @@ class EvidenceExchange:
         self._learner, self._clock, self._voices = state.evidence, clock, voices
         self._loop = asyncio.get_running_loop()
         self._added = asyncio.Event()
-        self._published = False
+        self._published = self._spent = False
+        # With noise: what was drawn and could not be sent yet, and the samples of which noise left nothing to state.
+        self._drawn: tuple[StatedSamples, Statement] | None = None
+        self._silent: StatedSamples | None = None
         self._next_expiry = math.inf
         self.held_back: str | None = None
         for signed in state.kept_statements:
@@ -158,9 +162,19 @@ class EvidenceExchange:
         wanted = self._learner.to_state(None if own is None else own.stated)
         if not wanted.counts.any():
             return
-        if own is None or (wanted.counts != own.stated.counts).any() or life_of(own.signed.expires, now) is not None:
-            await self._state_anew(wanted, int(now))
+        expired = own is not None and life_of(own.signed.expires, now) is not None
+        if own is None or expired or (wanted.counts != own.stated.counts).any():
+            if self._drawn is not None or self._learner.may_state(self._state.releases):
+                await self._state_anew(wanted, int(now))
+                return
+            self._say_spent()
+        if own is None:
             return
+        if expired:  # What was stated with noise is not drawn again.
+            own = OwnStatement(own.signed.renew(self._network.identity, int(now) + LIFETIME), own.stated)
+            await self._keep(own)
+            if self.held_back is not None:
+                return
         due = own.signed.expires - now < LIFETIME // 2
         if not due and self._published:
             return
@@ -174,10 +188,15 @@ class EvidenceExchange:
                 await self._keep(OwnStatement(renewed, own.stated))
 
     async def _state_anew(self, wanted: StatedSamples, now: int) -> None:
-        statement = await self._loop.run_in_executor(WORKER, self._learner.own_statement, wanted)
+        if self._drawn is None:
+            self._drawn = await self._draw(wanted)
+        if self._drawn is None:
+            return
+        wanted, statement = self._drawn
         self.held_back = self._traffic.held_back(_size(statement))
         if self.held_back is not None:
             return
+        self._drawn = None
         # The time is above all numbers of a store that was lost with its folder.
         last = 0 if self._state.own is None else self._state.own.signed.number
         number = max(last + 1, int(1000 * self._clock()))
@@ -186,6 +205,31 @@ class EvidenceExchange:
         if self.held_back is None:
             self._network.publish(signed)
             self._published = True
+
+    async def _draw(self, wanted: StatedSamples) -> tuple[StatedSamples, Statement] | None:
+        """Return a statement and what it is of; None if there is none, or if its noise leaves nothing to state."""
+        private = self._learner.rule.privacy is not None
+        if private:
+            if self._silent is not None and (self._silent.counts == wanted.counts).all():
+                return None
+            try:
+                await self._loop.run_in_executor(WORKER, self._state.count_release)
+            except TryAgainError as error:
+                self.held_back = f"cannot count what it states: {error}"
+                return None
+        statement = await self._loop.run_in_executor(WORKER, self._learner.own_statement, wanted)
+        if private and not np.asarray(statement.counts).any():
+            self._silent = wanted
+            LOG.warning("states nothing: its noise hides so few samples", extra={"details": {"samples": wanted.total}})
+            return None
+        return wanted, statement
+
+    def _say_spent(self) -> None:
+        """Log once that new samples are stated no more."""
+        if not self._spent:
+            self._spent = True
+            details = {"statements": self._state.releases, "instead": "this peer alone uses what is new"}
+            LOG.warning("states nothing new: its privacy covers no more statements", extra={"details": details})
 
     async def _keep(self, own: OwnStatement) -> None:
         try:

@@ -109,6 +109,8 @@ class PeerState:
             )
         self.own = self.store.own_statement()
         """The own statement as it was signed last, and of which samples it was made; None before the first."""
+        self.releases = self.store.releases()
+        """How many statements with noise were drawn; the proof of privacy covers so many and no more."""
         self._kept = {one.author: one for one in self.store.statements()}
         self.iteration = self.learner.iteration
         """The last saved iteration; no later one is ever shared."""
@@ -235,6 +237,11 @@ class PeerState:
             self.last, self.decided = record, record if record.heard else self.decided
             self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
         return record, decision, senders
+
+    def count_release(self) -> None:
+        """Count a statement with noise, before it is drawn."""
+        self.store.count_release()
+        self.releases += 1
 
     def keep_own(self, own: OwnStatement) -> None:
         """Keep the own statement; it is on the disk when this returns."""

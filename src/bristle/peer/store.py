@@ -56,6 +56,10 @@ _MEMORY = """CREATE TABLE IF NOT EXISTS memory (
 _STATEMENTS = """CREATE TABLE IF NOT EXISTS statements (
     author TEXT PRIMARY KEY, counts BLOB NOT NULL, signed BLOB NOT NULL, checksum INTEGER NOT NULL);"""
 
+# How many statements with noise were drawn. Earlier stores lack it.
+_RELEASES = """CREATE TABLE IF NOT EXISTS releases (
+    id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL, checksum INTEGER NOT NULL);"""
+
 _SCHEMA = f"""
 CREATE TABLE about (
     id INTEGER PRIMARY KEY CHECK (id = 1), identity TEXT NOT NULL, grouping TEXT NOT NULL, checksum INTEGER NOT NULL);
@@ -70,6 +74,7 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL, checksum I
 CREATE TABLE spending (period INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, checksum INTEGER NOT NULL);
 {_MEMORY}
 {_STATEMENTS}
+{_RELEASES}
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
@@ -137,6 +142,7 @@ class PeerStore:
         check_version(database, self.path)
         database.execute(_MEMORY)
         database.execute(_STATEMENTS)
+        database.execute(_RELEASES)
         check_whole(database)
         row = database.execute("SELECT identity, grouping, checksum FROM about").fetchone()
         if row is None:
@@ -238,6 +244,18 @@ class PeerStore:
         """Keep the own statement; it is on the disk when this returns."""
         with self._transaction(durable=True):
             self._keep_statement(own.signed, np.ascontiguousarray(own.stated.counts, dtype="<i8").tobytes())
+
+    def releases(self) -> int:
+        """Return how many statements with noise were drawn."""
+        with self._lock, told_if_damaged(self.path), self._closed_on_error():
+            row = self._connection.execute("SELECT count, checksum FROM releases").fetchone()
+            return 0 if row is None else int(checked(row, "the number of releases")[0])
+
+    def count_release(self) -> None:
+        """Count a statement with noise; it is on the disk when this returns, before anything is drawn."""
+        count = self.releases() + 1
+        with self._transaction(durable=True):
+            self._connection.execute("INSERT OR REPLACE INTO releases VALUES (1, ?, ?)", (count, seal(count)))
 
     def own_statement(self) -> OwnStatement | None:
         """Return the own statement as it was signed last; None before the first."""
