@@ -389,14 +389,20 @@ def encode(message: Message) -> bytes:
             return bytes([FORWARD]) + circuit + datagram
         case Forwarded(circuit, datagram):
             return bytes([FORWARDED]) + circuit + datagram
+        case Probe() | RosterIds() | Records():
+            return _encode_of_group(message)
+        case Have() | Want() | SignedRenewal() | EquivocationProof():
+            return encode_exchange(message)
+
+
+def _encode_of_group(message: Probe | RosterIds | Records) -> bytes:
+    match message:
         case RosterIds(digest, first, last, ids, answers):
             return _ROSTER.pack(ROSTER, _ANSWERS if answers else 0, digest, first, last) + b"".join(ids)
         case Probe(numbers, asks):
             return bytes([PROBE, _ASKS if asks else 0]) + numbers
         case Records(records):
             return bytes([RECORDS]) + b"".join(records)
-        case Have() | Want() | SignedRenewal() | EquivocationProof():
-            return encode_exchange(message)
 
 
 def _encode_addresses(addresses: tuple[Address, ...]) -> bytes:
