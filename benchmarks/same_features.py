@@ -24,7 +24,6 @@ import numpy.typing as npt
 import onnxruntime
 import torch
 
-from bristle import rules
 from bristle.backbones import CallableBackbone, bundled
 from bristle.backbones.base import Backbone
 from bristle.backbones.onnx_file import _fields
@@ -33,7 +32,7 @@ from bristle.data import load
 from bristle.learning.metrics import Evaluation
 from bristle.p2p.feature_check import difference
 from bristle.rules import Reason
-from bristle.rules.evidence import Statement
+from bristle.rules.evidence import Evidence, Statement
 from sections import replace_section
 
 Images = npt.NDArray[Any]
@@ -159,8 +158,9 @@ class Meeting:
 
     def accuracy(self, other: Callable[[Floats], Floats]) -> tuple[float, float, float]:
         """Return the mean accuracy of the usual peers, of the others, and how many statements of others are refused."""
-        rule = rules.create("evidence")
-        found, refused = ([], []), []
+        rule = Evidence()
+        found: tuple[list[float], list[float]] = ([], [])
+        refused: list[bool] = []
         ways = (self.usual, other)
         tests = [way(self.test) for way in ways]
         for seed in self.seeds:

@@ -42,11 +42,17 @@ def test_both_say_so_where_features_differ(
     for node, other in (nodes, nodes[::-1]):
         assert found(node, network.now) == [pytest.approx(0.329, abs=1e-3)]
         assert node.counters.features_differ == 1
-        said = [
-            record for record in caplog.records if record.details["neighbour"] == other.membership.identity.key_id.hex()
-        ]  # type: ignore[attr-defined]
-        assert len(said) == 1
-        assert said[0].details["difference"] == "33%"  # type: ignore[attr-defined]
+        said = [details for details in map(details_of, caplog.records) if details["neighbour"] == other_id(other)]
+        assert [details["difference"] for details in said] == ["33%"]
+
+
+def details_of(record: logging.LogRecord) -> dict[str, str]:
+    details: dict[str, str] = record.__dict__["details"]
+    return details
+
+
+def other_id(node: Node) -> str:
+    return node.membership.identity.key_id.hex()
 
 
 def test_nothing_is_said_where_they_do_not(virtual: Networks, group: Group, caplog: pytest.LogCaptureFixture) -> None:
