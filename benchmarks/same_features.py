@@ -30,7 +30,7 @@ from bristle.backbones.onnx_file import _fields
 from bristle.backbones.probe import probe
 from bristle.data import load
 from bristle.learning.metrics import Evaluation
-from bristle.p2p.feature_check import difference
+from bristle.p2p.members.feature_check import difference
 from bristle.rules import Reason
 from bristle.rules.evidence import Evidence, Statement
 from sections import replace_section

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 
 from bristle.p2p.limits import Limits
+from bristle.p2p.members.roster import GRACE, Roster
 from bristle.p2p.node import Node
-from bristle.p2p.roster import GRACE, Roster
 from bristle.wire import handshake, messages
 from bristle.wire.admission import MOST_SEATS, Admission, Offer, Revocation, decode_record, split_records
 from bristle.wire.group import Group

@@ -9,7 +9,7 @@ import pytest
 
 from bristle.backbones import CallableBackbone, NoBackbone, bundled
 from bristle.backbones.probe import NUMBERS, made_up, probe
-from bristle.p2p.feature_check import TOLERANCE, difference
+from bristle.p2p.members.feature_check import TOLERANCE, difference
 from bristle.wire.messages import PROBE_NUMBERS
 
 GROUP = bytes(range(20))

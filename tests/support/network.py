@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bristle.commands.demo.relay import ImpairedLine, Impairment, bound_socket
 from bristle.p2p import Limits, Overlay
+from bristle.p2p.members.roster import Roster
 from bristle.p2p.node import Node
-from bristle.p2p.roster import Roster
 from bristle.wire import Group, Identity
 from bristle.wire.messages import Address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any
 
-from bristle.p2p.roster import Roster
+from bristle.p2p.members.roster import Roster
 from bristle.wire import Group, Identity
 
 DAY = 86_400

@@ -14,7 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from bristle.commands.progress import terminal
-from bristle.p2p.feature_check import TOLERANCE
+from bristle.p2p.members.feature_check import TOLERANCE
 from bristle.peer.admission import read_members
 from bristle.peer.record import Iteration
 from bristle.peer.status import MemberStatus, NeighbourStatus, Status, read_status

@@ -11,8 +11,8 @@ from bristle.p2p.contacts import Contacts, NeighbourSlots
 from bristle.p2p.flood_filter import AllowedTraffic
 from bristle.p2p.limits import HandshakeLimits, Limits, NeighbourBudget, TokenBucket
 from bristle.p2p.meetings import LOWEST_PORT, Meetings
+from bristle.p2p.members.roster import Roster
 from bristle.p2p.neighbour import Counters, Guest, Link, PendingHandshake
-from bristle.p2p.roster import Roster
 from bristle.p2p.route import Route, Via, may_tell, next_hop, place_of
 from bristle.p2p.transfer import Path
 from bristle.wire import handshake

@@ -16,9 +16,9 @@ from bristle.p2p.beacon import Beacon
 from bristle.p2p.flood_filter import AllowedTraffic
 from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.limits import Limits
+from bristle.p2p.members.roster import Roster
 from bristle.p2p.neighbour import Counters, Neighbour
 from bristle.p2p.node import Node
-from bristle.p2p.roster import Roster
 from bristle.p2p.statements import ReceivedStatement
 from bristle.p2p.udp import UDPSocket
 from bristle.rules.evidence.statement import Statement

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from bristle.p2p.roster import Roster
+from bristle.p2p.members.roster import Roster
 from bristle.peer.record import LOG
 from bristle.peer.roster_file import RosterFile
 from bristle.peer.status import MemberStatus

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bristle.p2p.roster import FoundedGroup, Roster
+from bristle.p2p.members.roster import FoundedGroup, Roster
 from bristle.peer.store_files import APPLICATION, VERSION, StoreError, TryAgainError, check_version, told_if_damaged
 from bristle.wire.admission import Invitation, Offer, Revocation
 from bristle.wire.group import Group

@@ -41,7 +41,7 @@ class Group:
         Closes the group to all but these key ids.
     founders : frozenset of bytes, optional
         Closes the group to all but these key ids and those who came in by an invitation of one of them, or of a
-        member: see `bristle.p2p.roster`.
+        member: see `bristle.p2p.members.roster`.
     roster : callable, optional
         Returns whether a key id is in the roster of a founded group; without one, only its founders are admitted.
     """

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, TokenBucket
+from bristle.p2p.members.roster import Roster
 from bristle.p2p.neighbour import Counters, Link
-from bristle.p2p.roster import Roster
 from bristle.wire.admission import Record, Revocation, decode_record
 from bristle.wire.messages import (
     FIRST_ID,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from bristle.p2p.members.roster import Roster
 from bristle.p2p.node import Node
-from bristle.p2p.roster import Roster
 from bristle.wire import Refusal
 from bristle.wire.admission import MOST_GENERATIONS, Offer
 from bristle.wire.messages import MOST_IDS, Records, RosterIds, encode
+from bristle.wire.statements import sign_statement
 from tests.support.rosters import Clock, founded, identity, invite
 
 if TYPE_CHECKING:
@@ -135,6 +136,31 @@ def test_what_a_member_stated_is_forgotten_when_it_is_put_out(virtual: Networks)
     everything.revoke(identity("ann"), identity("ben").key_id)
     assert network.run(5, lambda: not ann.statements())
     assert ann.statement_store.changed
+
+
+def test_a_statement_that_comes_before_its_author_is_known_is_fetched_then(virtual: Networks) -> None:
+    from bristle.learning.metrics import Evaluation  # noqa: PLC0415
+    from bristle.rules.evidence import state  # noqa: PLC0415
+
+    clock, network = Clock(1000.0), virtual(0)
+    everything = whole(clock)
+    group = founded("ann")
+    ann, ben = join(network, ["ann", "ben"], [own_chain(name, everything, clock) for name in ("ann", "ben")])
+    for node in (ann, ben):
+        node._clock = node.inbox._clock = node.gossip.clock = clock
+    assert network.run(20, lambda: linked(ann) == ids("ben"))
+    network.run(5)
+    rng = np.random.default_rng(0)
+    samples = Evaluation(rng.normal(size=(40, 80)).astype(np.float32), np.arange(40) % 10)
+    said = sign_statement(state(samples, 10), number=1, expires=2000, identity=identity("dan"), group=group)
+    assert not ann.restore(said, network.now), "nobody has heard of dan"
+    assert ann.roster is not None
+    ann.roster.roster.add_all(everything.chain(identity("dan").key_id))
+    assert ann.restore(said, network.now)
+    ann.gossip.changed(identity("dan").key_id)
+    ann.gossip.tick(list(ann.membership.links.values()), network.now)
+    assert network.run(20, lambda: len(ben.statements()) == 1)
+    assert ben.counters.refused[Refusal.NOT_A_MEMBER] == 1, "the offer came first"
 
 
 @pytest.mark.parametrize("seed", range(3))

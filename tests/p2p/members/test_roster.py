@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bristle.p2p.roster import GRACE, Roster
+from bristle.p2p.members.roster import GRACE, Roster
 from bristle.wire.admission import (
     MOST_GENERATIONS,
     MOST_SEATS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bristle.p2p.feature_check import TRIES
+from bristle.p2p.members.feature_check import TRIES
 from bristle.p2p.node import Node
 from bristle.wire import Group
 from bristle.wire.messages import PROBE_NUMBERS, Probe, encode
