@@ -147,7 +147,7 @@ def test_a_statement_that_comes_before_its_author_is_known_is_fetched_then(virtu
     group = founded("ann")
     ann, ben = join(network, ["ann", "ben"], [own_chain(name, everything, clock) for name in ("ann", "ben")])
     for node in (ann, ben):
-        node._clock = node.inbox._clock = node.gossip.clock = clock
+        node.gossip.clock = clock
     assert network.run(20, lambda: linked(ann) == ids("ben"))
     network.run(5)
     rng = np.random.default_rng(0)
