@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from collections.abc import Callable
@@ -158,6 +159,12 @@ def as_bytes(content: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content)
 
 
+def npz_bytes() -> bytes:
+    content = io.BytesIO()
+    np.savez(content, weight=np.zeros((2, 3)))
+    return content.getvalue()
+
+
 def as_file(weight: Any, metadata: Any = None, size: int = 24) -> Callable[[Path], object]:
     return lambda path: file_of(path, {"weight": weight}, metadata, bytes(size))
 
@@ -168,6 +175,7 @@ def as_file(weight: Any, metadata: Any = None, size: int = 24) -> Callable[[Path
         (as_bytes(b""), "is empty: save it again"),
         (as_bytes(pickle.dumps({"weight": [1.0]})), r"is a pickle, as torch\.save writes it, which is never loaded"),
         (lambda path: torch.save({"weight": torch.zeros(2, 3)}, path), r"is a pickle, .*safetensors\.torch\.save_file"),
+        (as_bytes(npz_bytes()), "is no safetensors file, or is cut off"),
         (as_bytes(b"hello, I am no head"), "is no safetensors file, or is cut off"),
         (as_bytes((1 << 62).to_bytes(8, "little") + b"{}"), "is no safetensors file, or is cut off"),
         (as_bytes((5).to_bytes(8, "little") + b"[1,2]"), "is no safetensors file"),
@@ -197,6 +205,12 @@ def test_files_that_hold_no_head_are_refused_in_one_line(
         load_head(path)
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_only_heads_are_saved(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ndarray is no Head: use Head\.of"):
+        save_head(tmp_path / "head.safetensors", np.zeros((2, 3)))  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
 
 
 def test_other_layers_and_weights_in_8_bits_are_refused() -> None:

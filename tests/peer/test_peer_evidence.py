@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 
-from bristle import Peer, rules
+from bristle import Head, Peer, load_head, rules, save_head
+from bristle.backbones import Backbone, export_classifier
 from bristle.p2p import Overlay
 from bristle.p2p.statements import ReceivedStatement
 from bristle.peer.pace import Pace
@@ -25,7 +29,26 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_two_peers_learn_from_one_statement_each(make_peer: MakePeer, digits: Any) -> None:
+def check_forms(head: Head, backbone: Backbone, images: Any, folder: Path) -> None:
+    """Check that a head with bias predicts the same as safetensors, as ONNX and as a layer of torch."""
+    features = backbone(images)
+    expected = head.scores(features)
+    assert head.bias is not None
+    assert np.abs(head.bias).max() > 0.01
+    again = load_head(save_head(folder / "head.safetensors", head))
+    np.testing.assert_array_equal(again.scores(features), expected)
+    layer = again.to_linear()
+    with torch.no_grad():
+        linear = layer(torch.from_numpy(features)).numpy()
+    back = Head.from_linear(layer, classes=head.classes, backbone=backbone)
+    session = onnxruntime.InferenceSession(export_classifier(backbone, back, folder / "classifier.onnx"))
+    logits = session.run(["logits"], {session.get_inputs()[0].name: images})[0]
+    for scores in (linear, logits):
+        np.testing.assert_allclose(scores, expected, atol=1e-4)
+        np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(axis=1))
+
+
+def test_two_peers_learn_from_one_statement_each(make_peer: MakePeer, digits: Any, tmp_path: Path) -> None:
     turns: list[Turn] = []
 
     async def run() -> None:
@@ -53,6 +76,7 @@ def test_two_peers_learn_from_one_statement_each(make_peer: MakePeer, digits: An
             np.testing.assert_allclose(a.probabilities(images).sum(axis=1), 1, rtol=1e-5)
             scores = digits.test[0] @ a.head.T + a.bias
             np.testing.assert_array_equal(a.predict(digits.test[0], features=True), scores.argmax(axis=1))
+            check_forms(Head.of(a.head, a.backbone, a.classes, a.bias), a.backbone, images, tmp_path)
             done = a.iteration
             assert done <= 3, "it decides when something has changed, and then rests"
             a.add(*digits.of([9]), features=True)

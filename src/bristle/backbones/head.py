@@ -65,17 +65,28 @@ class Head:
         return scores if self.bias is None else scores + self.bias
 
     @classmethod
-    def of(cls, weights: npt.ArrayLike, backbone: Backbone, classes: Sequence[str] = ()) -> Self:
-        """Return the head of a peer or a world, with what it was made for; from a `WithBias` with its bias."""
+    def of(
+        cls,
+        weights: npt.ArrayLike,
+        backbone: Backbone,
+        classes: Sequence[str] = (),
+        bias: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Return the head of a peer or a world, with what it was made for; from a `WithBias` with its bias.
+
+        `bias` `[classes]` is what rules such as `evidence` answer with beside the weights.
+        """
         values = _numbers(weights, "weights")
         if values.ndim != 2 or values.shape[1] != backbone.features:
             raise ValueError(
                 f"the head has shape {list(values.shape)}: backbone {backbone.name} needs [classes, "
                 f"{backbone.features}]"
             )
+        offsets = None if bias is None else _numbers(bias, "bias")
         if isinstance(backbone, WithBias):
-            return cls(values[:, :-1], values[:, -1], tuple(classes), backbone.backbone.digest)
-        return cls(values, None, tuple(classes), backbone.digest)
+            values, last, backbone = values[:, :-1], values[:, -1], backbone.backbone
+            offsets = last if offsets is None else last + offsets
+        return cls(values, offsets, tuple(classes), backbone.digest)
 
     def weights_for(self, backbone: Backbone | None, classes: Sequence[str], features: int) -> Floats:
         """Return the rows `[classes, features]` that a group with this backbone and these classes starts from."""
@@ -146,6 +157,8 @@ class Head:
 
 def save_head(path: str | os.PathLike[str], head: Head) -> Path:
     """Write a head as safetensors: `weight` and `bias` as a linear layer of torch has them, the rest as metadata."""
+    if not isinstance(head, Head):
+        raise ValueError(f"{type(head).__name__} is no Head: use Head.of(peer.head, peer.backbone, peer.classes)")
     target = Path(path)
     tensors = {"weight": head.weights} | ({} if head.bias is None else {"bias": head.bias})
     metadata = {"format": "pt", "classes": json.dumps(list(head.classes)), "backbone": head.backbone}
@@ -172,7 +185,7 @@ def load_head(path: str | os.PathLike[str], *, layer: str = "") -> Head:
         with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _read(data, layer)
     except ValueError as error:
-        raise ValueError(f"{source} {error}") from error
+        raise ValueError(f"{source}: {error}") from error
 
 
 def _read(data: mmap.mmap, layer: str) -> Head:

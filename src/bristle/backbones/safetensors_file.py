@@ -48,7 +48,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Floats], metadata: Mapping[s
 def read_header(data: mmap.mmap) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return what the file says of its tensors, and its texts."""
     size = int.from_bytes(data[:8], "little")
-    if data[8:9] != b"{" and (data[:1] == b"\x80" or data[:4] == b"PK\x03\x04"):
+    # torch.save writes a bare pickle, or a zip archive whose first member is one.
+    if data[8:9] != b"{" and (data[:1] == b"\x80" or (data[:2] == b"PK" and b"data.pkl" in data[:256])):
         raise ValueError(
             "is a pickle, as torch.save writes it, which is never loaded: save it with "
             "safetensors.torch.save_file(layer.state_dict(), path)"

@@ -36,6 +36,8 @@ def check_samples(samples: npt.ArrayLike, *, where: str) -> npt.NDArray[np.gener
 def check_labels(labels: npt.ArrayLike, *, where: str) -> npt.NDArray[np.int64]:
     """Return class numbers from 0, one per sample; whole floats are accepted."""
     array = np.asarray(labels)
+    if labels is None:
+        raise ValueError(f"{where} is None: give one class number per sample")
     if array.ndim != 1:
         raise ValueError(
             f"{where} has shape {array.shape}: give one class number per sample, [samples]; "
