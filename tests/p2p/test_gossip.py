@@ -113,6 +113,18 @@ def test_a_newcomer_with_one_neighbour_gets_everything_and_what_is_newer_later(v
     assert all(known(node)[nodes[1].membership.identity.key_id] == 2 for node in nodes[2:])
 
 
+@pytest.mark.parametrize("after", [0.06, 0.11, 0.16, 0.21])
+def test_what_is_stated_while_an_older_statement_is_on_its_way_arrives(
+    virtual: Networks, large: Group, after: float
+) -> None:
+    network = virtual(delay=0.05)
+    first, second = network.mesh(2, large)
+    for number in (1, 2):
+        publish(network, first, statement_of(large, number, rank=40), number=number)
+        network.run(after)
+    assert network.run(3, lambda: known(second) == {first.membership.identity.key_id: 2})
+
+
 def test_renewals_are_short_and_reach_everybody(virtual: Networks, group: Group) -> None:
     network = virtual()
     nodes = chain(network, group, 4)

@@ -214,9 +214,8 @@ def test_a_restart_states_the_same_and_still_knows_what_others_stated(make_peer:
         group = Group(application="digits", backbone=digits.backbone.digest, classes=peer.classes, features=800)
         listener = Overlay(identity=Identity.generate(), group=group, known=[peer.address])
         await listener.start()
-        async with asyncio.timeout(60):
-            await listener.statement_arrival()
-        (received,) = listener.take_statements()
+        await until(lambda: any(one.author.hex() == peer.key_id for one in listener.statements()))
+        (received,) = (one for one in listener.statements() if one.author.hex() == peer.key_id)
         await listener.stop()
         return received
 

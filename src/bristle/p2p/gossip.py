@@ -65,6 +65,7 @@ _KEY_AT = 24
 
 @dataclass
 class _Asked:
+    offer: Holding
     since: float
     only_renewal: bool
     begun: bool = False
@@ -351,17 +352,19 @@ class StatementGossip:
             only_renewal = known is not None and (offer.number, offer.digest) == (known.number, known.digest)
             if not exchange.asked:
                 exchange.heard = now
-            exchange.asked[author] = _Asked(now, only_renewal)
+            exchange.asked[author] = _Asked(offer, now, only_renewal)
             self._asked[author] = link.key_id
             yield author, only_renewal
 
     def settle(self, link: Link, author: bytes, now: float, *, well: bool) -> None:
         """Note that what a neighbour was asked for is here, or that what it sent instead was refused."""
         exchange = self._exchanges[link.key_id]
-        if exchange.asked.pop(author, None) is None:
+        asked = exchange.asked.pop(author, None)
+        if asked is None:
             return
         del self._asked[author]
-        exchange.lacking.pop(author, None)
+        if not well or exchange.offers.get(author) == asked.offer:
+            exchange.lacking.pop(author, None)  # Else something newer was offered meanwhile.
         exchange.heard = now
         if well:
             exchange.window, exchange.failures = min(LARGEST_WINDOW, exchange.window + 1), 0
