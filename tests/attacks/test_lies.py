@@ -37,6 +37,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *(("poisoned-scatter", {"along": along}) for along in ("nearest", "pairs", "everything", "nothing", "tiny")),
     *(("permuted-labels", {"order": order}) for order in ("nearest", "random")),
     ("laid-on", {"spread": True, "against": 1.0}),
+    ("pincer", {"size": 0.0, "aside": 6.0}),
     *(("foreign-only", {"lie": lie}) for lie in ("edge", "laid-on")),
 ]
 

@@ -15,6 +15,7 @@ NAMES = [
     *("excused-trojan", "late-trojan", "row-copy", "outnumber", "claim-liar", "inflate"),
     *("home-bias", "edge", "common-shift", "familiar-volume", "slow-drift", "near-copies", "backdoor"),
     *("statement-edge", "bridge", "partisans", "false-counts", "poisoned-scatter", "permuted-labels", "laid-on"),
+    "pincer",
     *("foreign-only", "sole-owner", "garbage", "adaptive"),
     *("optimal-alie", "optimal-inner-product"),
 ]

@@ -83,6 +83,10 @@ GRIDS: dict[str, list[Options]] = {
         ),
         *({"part": p, "against": q} for p in (0.3, 0.7, 1.0) for q in (0.5, 1.0, 2.0, 4.0)),
     ],
+    "pincer": [
+        *({"size": z, "aside": w} for z in (0.0, 2.0, 4.0) for w in (2.0, 4.0, 6.0)),
+        *({"size": 2.0, "aside": 4.0, "noise": e} for e in (0.0, 0.5)),
+    ],
     "foreign-only": [
         *({"lie": lie} for lie in ("permuted", "laid-on")),
         *({"lie": "edge", "size": z} for z in (-4.0, 3.0, 6.0)),

@@ -354,6 +354,44 @@ class LaidOn(Liars):
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pincer(Liars):
+    r"""m_c = μ_c + (z / √n) (μ_a - μ_c) / ‖μ_a - μ_c‖_S⁻¹ + e and m_a = μ_a - (w / √n) (μ_c - μ_a) / ‖...‖_S⁻¹ + e.
+
+    The nearest foreign class c of each class a that the victim holds comes nearer, and a itself goes the other way, by
+    no more than vetting lets pass: the boundary between them moves through the victim's own samples from both sides.
+    Knows everything. Costs O(D³) once, then O(K C S D).
+
+    Parameters
+    ----------
+    size, aside : float
+        The pushes z of foreign classes, and w of those that the victim holds.
+    noise, together, count, everybody, foreign_only
+        See `Liars`.
+    """
+
+    size: float = 2.0
+    aside: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("size", self.size)
+        check_number("aside", self.aside)
+
+    def lies(self, ground: Ground, target: Target, place: int, rng: np.random.Generator) -> Lies:
+        """Push from both sides."""
+        found: dict[int, Floats] = {}
+        for labels, others, size in (
+            (target.foreign, target.own, self.size),
+            (target.own, target.foreign, -self.aside),
+        ):
+            for label in (int(one) for one in labels):
+                other = ground.nearest(label, others)
+                if other is not None:
+                    found[label] = ground.pushed(label, ground.means[other], size)
+        return found
+
+
 Lie = Literal["edge", "permuted", "laid-on"]
 
 

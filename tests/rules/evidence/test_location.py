@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle.rules.evidence import Claims, Located, confirmed, disputes, independent, robust_means, vet
-from bristle.rules.evidence.location import weighted_median
+from bristle.rules.evidence.location import FEW, leaning, weighted_median
 from tests.support.evidence import Floats, claims_of
 
 FEATURES, CLASSES, SAMPLES = 15, 4, 12
@@ -177,7 +177,7 @@ def variance_of(found: Located) -> Floats:
 def vetted(means: list[Floats], *, own: bool = True) -> tuple[Claims, Floats, float]:
     claims = world(means, own=own)
     found = robust_means(claims, independent(claims, FEATURES), FEATURES)
-    result = vet(claims, found, variance_of(found), FEATURES)
+    result = vet(claims, found, variance_of(found), np.full(CLASSES, float(FEATURES)))
     return claims, result.errors, result.unit
 
 
@@ -285,3 +285,51 @@ def test_a_majority_confirms_itself() -> None:
     shares = confirmed(means @ means.T, np.full(6, float(SAMPLES)), np.ones(6), FEATURES)
     assert (shares > 0).sum() >= 4
     assert shares.max() < 0.3
+
+
+@pytest.mark.parametrize("liars", [5, 20])
+@pytest.mark.parametrize("count", [1, 10**6])
+def test_four_owners_keep_a_say_whatever_counts_many_liars_claim(liars: int, count: int) -> None:
+    claims = world([np.zeros((4 + liars, FEATURES))] * 2, [[SAMPLES] * 4 + [count] * liars] * 2)
+    capped = claims.capped()
+    assert capped[:4].max() <= SAMPLES
+    assert capped[4] <= 4 * SAMPLES
+    assert capped[0] >= min(4 * count, SAMPLES)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_majority_has_the_trusted_claim_in_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    honest, liars = rng.standard_normal((4, FEATURES)), 3 + rng.standard_normal((6, FEATURES)) / 10
+    rows = np.concatenate([honest, liars])
+    trusted = np.arange(len(rows)) == 0
+    plain = confirmed(rows @ rows.T, np.ones(10), np.ones(10), FEATURES / 1.0)
+    found = confirmed(rows @ rows.T, np.ones(10), np.ones(10), FEATURES / 1.0, trusted=trusted)
+    assert plain[4:].sum() > 0.9
+    assert found[0] > 0
+    assert found[:4].sum() > 0.3
+
+
+def lean(seed: int, liars: int, push: float, owners: int = FEW) -> Floats:
+    """Return `leaning` of a receiver of class 0: liars move class 1 towards it by so many standard errors."""
+    means = list(honest_means(seed, owners))
+    way = centres(seed)[0] - centres(seed)[1]
+    moved = centres(seed)[1] + push / np.sqrt(SAMPLES) * way / np.linalg.norm(way)
+    noise = np.random.default_rng([9, seed]).standard_normal((liars, FEATURES)) / np.sqrt(SAMPLES)
+    means[1] = np.concatenate([means[1], moved + noise])
+    claims = world(means)
+    weights = independent(claims, FEATURES)
+    found = robust_means(claims, weights, FEATURES)
+    return leaning(claims, found, weights, variance_of(found), np.array([0]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classes_that_many_move_towards_an_own_one_are_lowered(seed: int) -> None:
+    assert lean(seed, 6, 8.0)[1] > 0
+    assert lean(seed, 24, 8.0)[1] > lean(seed, 24, 0.0)[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_lowered_where_liars_are_fewer_than_owners(seed: int) -> None:
+    assert not lean(seed, FEW - 1, 8.0).any()
+    assert not lean(seed, 0, 0.0).any()

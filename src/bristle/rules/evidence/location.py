@@ -6,7 +6,9 @@ samples. Everything here is a linear combination of claims, so that inner produc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,19 @@ from bristle.rules.evidence.statement import Floats
 
 Integers = npt.NDArray[np.int64]
 MOST = 4.0
-"""A count is worth at most so many lower medians of its class in the part of the space that no discriminant sees."""
+"""A count is worth at most so many usual ones of its class in the part of the space that no discriminant sees."""
+
+EXTRA = 3.0
+"""Standard errors of a claim by which foreign classes are kept from own ones where few owners are outvoted."""
+
+SURE = 3.5
+"""Standard deviations of own samples from which on a boundary is far enough from their class."""
+
+FEW = 4
+"""So many honest owners of a class keep a say about it, however many liars there are."""
+
+DISTORTION = 1.3
+"""People differ along discriminants by at most so many times what they differ by on average over all directions."""
 
 Booleans = npt.NDArray[np.bool_]
 
@@ -65,13 +79,24 @@ class Claims:
         return np.unique(self.label)
 
     def capped(self, most: float = 1.0) -> Floats:
-        """Return the counts [N], none above `most` times the lower median of its class: a count is a claim too."""
+        """Return the counts [N], none above `most` times what enough owners of its class claim: see `_typical`."""
         found = self.count.copy()
         for number in self.known:
             those = self.label == number
-            ordered = self.counts_of(those)
-            found[those] = np.minimum(found[those], most * ordered[(len(ordered) - 1) // 2])
+            found[those] = np.minimum(found[those], most * _typical(self.counts_of(those)))
         return found
+
+
+def _typical(ordered: Floats) -> float:
+    """Return a count that some owners of a class have, of their claimed counts in ascending order.
+
+    A count is a claim too. Of up to seven owners it is the lower median; of more, the count that FEW owners reach, but
+    no more than MOST times what FEW do not reach: whether liars say many or one, few honest owners keep their say.
+    """
+    size = len(ordered)
+    if size < 2 * FEW:
+        return float(ordered[(size - 1) // 2])
+    return float(min(ordered[size - FEW], MOST * ordered[FEW - 1]))
 
 
 def weighted_median(values: Floats, weights: Floats) -> Floats:
@@ -165,7 +190,8 @@ def robust_means(
     groups = _by_owners(claims)
     for rows, those in groups:
         inside = products[those[:, :, None], those[:, None]]
-        found = confirmed(inside, wide[those], weights[those], spread, admit=admit)
+        mine = claims.owner[those] == 0
+        found = confirmed(inside, wide[those], weights[those], spread, votes=strength[those], trusted=mine, admit=admit)
         shares[known[rows][:, None], those] = found
     mixture = shares
     for _ in range(rounds if len(known) > 1 else 0):
@@ -196,16 +222,27 @@ def _by_owners(claims: Claims) -> list[tuple[Integers, Integers]]:
     return found
 
 
-def confirmed(products: Floats, counts: Floats, weights: Floats, spread: float, *, admit: float = 1.3) -> Floats:
+def confirmed(
+    products: Floats,
+    counts: Floats,
+    weights: Floats,
+    spread: float,
+    *,
+    votes: Floats | None = None,
+    trusted: Booleans | None = None,
+    admit: float = 1.3,
+) -> Floats:
     """Return the shares [..., K] of claims of a class in a mean over those that a majority confirms.
 
     In many dimensions honest means of n samples are all about sqrt(2 tr(S) / n) apart, and a median moves far; but the
     strict majority with the least mutual distances is not made of liars. To be nearer to each other than honest means
     are earns nothing: distances count from the median of the nearest ones, and from what sampling noise is known to
-    make (`spread`), on. Others are admitted up to `admit` times the mean squared distance in that majority.
+    make (`spread`), on. Others are admitted up to `admit` times the mean squared distance in that majority. A majority
+    is one of `votes` [..., K], by default of weights, and has the `trusted` claim [..., K], where there is one, in it.
     """
     size = counts.shape[-1]
     pull = counts * weights
+    weights = weights if votes is None else votes
     if size <= 2:
         found: Floats = pull / pull.sum(axis=-1, keepdims=True)
         return found
@@ -225,6 +262,9 @@ def confirmed(products: Floats, counts: Floats, weights: Floats, spread: float, 
     total = ((among @ pairs) * among).sum(axis=-1)
     costs = ((among @ (pairs * np.maximum(apart, floor))) * among).sum(axis=-1)
     costs = np.where(total > 0, costs / np.where(total > 0, total, 1.0), np.inf)
+    if trusted is not None:
+        with_it = (among * trusted[..., None, :]).sum(axis=-1) > 0
+        costs = np.where(with_it | ~trusted.any(axis=-1, keepdims=True), costs, np.inf)
     least = costs.argmin(axis=-1)[..., None]
     inside = np.take_along_axis(among, least[..., None], axis=-2)[..., 0, :] > 0
     best = np.take_along_axis(costs, least, axis=-1)
@@ -284,10 +324,10 @@ def vet(
     claims: Claims,
     located: Located,
     variance: Floats,
-    spread: float,
+    spreads: Floats,
     *,
     refuse: float = 6.5,
-    apart: float = 4.0,
+    apart: float = 1.9,
     typical: float = 3.0,
     ordinary: float = 1.5,
 ) -> Vetted:
@@ -302,8 +342,8 @@ def vet(
     ----------
     variance : array [C, C]
         Of a sample along the discriminant of each pair of classes.
-    spread : float
-        Mean squared distance of a sample from its class mean.
+    spreads : array [C]
+        Mean squared distance of a sample from its class mean, for each class that the receiver holds.
     """
     errors, whole = (np.full(len(claims.label), np.nan) for _ in range(2))
     known, squares = claims.known, np.diag(claims.products)
@@ -318,10 +358,11 @@ def vet(
             noise = np.sqrt(variance[number, others][None] * parts[:, None])
             errors[those] = (np.abs(along - along[mine]) / np.maximum(noise, 1e-12)).max(axis=1)
         distance = squares[those] - 2 * claims.products[those, those[mine]] + squares[those[mine]]
-        whole[those] = np.maximum(distance, 0) / (parts * spread)
+        whole[those] = np.maximum(distance, 0) / (parts * spreads[number])
         errors[those[mine]] = whole[those[mine]] = np.nan
-    unit = _unit(errors, claims.owner, typical)
+    # Distances do not depend on locations, which liars can turn so that honest errors look large.
     level = _unit(whole, claims.owner, ordinary)
+    unit = min(_unit(errors, claims.owner, typical), DISTORTION * math.sqrt(level))
     return Vetted(np.fmax(errors / unit, refuse * whole / level / apart), unit)
 
 
@@ -420,3 +461,49 @@ def disputes(
         together = (between.max(axis=2) <= near) & (whole / (both * spread) <= apart)
         most[number] = (together * weights[those[away]][None]).sum(axis=1).max()
     return most, total, errors
+
+
+def leaning(claims: Claims, located: Located, weights: Floats, variance: Floats, held: Integers) -> Floats:
+    """Return by how much the biases of foreign classes go down [C] because few owners are outvoted.
+
+    Where a class has 2 FEW owners or more, FEW honest ones may be outnumbered, and a foreign class be moved towards one
+    that the receiver holds, or that one away. But FEW owners put it at least as far the other way, along their
+    discriminant, as the claim of rank FEW: where that is more than a rank makes by chance, the boundary moves to where
+    these owners have it. All foreign classes with as many owners are then kept EXTRA standard errors away from own
+    ones, but no further than SURE standard deviations of own samples. Who claims few samples is believed so much less.
+
+    Parameters
+    ----------
+    variance : array [C, C]
+        Of a sample along the discriminant of each pair of classes.
+    held : integer array
+        The classes that the receiver holds.
+    """
+    foreign = np.setdiff1d(claims.known, held)
+    moved, error = np.zeros((2, claims.classes, len(held)))
+    for labels, others, own in ((foreign, held, False), (held, foreign, True)):
+        for place, number in enumerate(labels):
+            those = np.flatnonzero(claims.label == number)
+            total = float(weights[those].sum())
+            if total < 2 * FEW or not len(others):
+                continue
+            along = located.projected[number, those] - located.projected[others][:, those]
+            away = along - (located.products[number, number] - located.products[number, others])[:, None]
+            count = _typical(np.sort(claims.count[those]))
+            unit = np.sqrt(variance[number, others] / count)
+            away = (-away if own else away) - unit[:, None] * count / np.minimum(claims.count[those], count)
+            order = np.argsort(-away, axis=1, kind="stable")
+            rank = (np.cumsum(weights[those][order], axis=1) < FEW - 1e-9).sum(axis=1)
+            reached = np.take_along_axis(away, np.take_along_axis(order, rank[:, None], axis=1), axis=1)[:, 0]
+            reached = np.where(reached > unit * NormalDist().inv_cdf(1 - FEW / total), reached, 0.0)
+            if own:
+                moved[foreign, place] += reached
+            else:
+                moved[number], error[number] = reached, unit
+    if not moved.any():
+        return np.zeros(claims.classes)
+    squares = np.diag(located.products)
+    middle = (squares[:, None] + squares[held][None] - 2 * located.products[:, held]) / 2
+    wanted = np.where(error > 0, np.maximum(SURE * np.sqrt(variance[:, held]) - middle, 0.0), 0.0)
+    found: Floats = np.minimum((moved + EXTRA * error) / 2, wanted).max(axis=1)
+    return found

@@ -25,6 +25,7 @@ from bristle.rules.evidence.location import (
     aligned,
     disputes,
     independent,
+    leaning,
     personal_spread,
     robust_means,
     vet,
@@ -39,6 +40,9 @@ LEAN = 20.0
 
 LENIENT = 20.0
 """Degrees of freedom at which a receiver is twice as lenient as with very many."""
+
+APART = 1.9
+"""A squared distance from the own mean is too much from so many times the expected one on; more with few samples."""
 
 DISSENT = 3.6
 """Standard errors from its location at which a claim dissents; more where the receiver has few samples."""
@@ -416,7 +420,8 @@ class Evidence(Rule):
         # Few own samples measure a variance badly, so that honest errors in its units are now and then large.
         lenience = 1 + LENIENT / max(freedom, 1)
         limit = self.refuse * lenience
-        errors = vet(claims, located, variance, spread, refuse=limit).errors
+        spreads = _spreads(rest.squares(), y, classes, spread)
+        errors = vet(claims, located, variance, spreads, refuse=limit, apart=APART * lenience).errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
         refused = worst > limit
         if refused.any():
@@ -430,7 +435,8 @@ class Evidence(Rule):
         foreign = np.setdiff1d(known, held)
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
         others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap, trust=trust)) if len(pooled) > 1 else None
-        answer = self._answer_of(located, means, vectors, scatter, x, y, own, known, disputed, variance, others)
+        lean = leaning(claims.only(kept), _only(located, kept), weights[kept], variance, held)
+        answer = self._answer_of(located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean)
         found = _Findings(errors, apart, kept, refused, disputed)
         return self._words(answer, claims, located, weights, reasons, places, found)
 
@@ -480,10 +486,12 @@ class Evidence(Rule):
         disputed: Integers,
         variance: Floats,
         others: Callable[[], Scatter] | None,
+        lean: Floats,
     ) -> Answer:
         locations = located.mixture @ means
         head = scatter.solved(places)
-        bias = start = -0.5 * (head * locations).sum(axis=1)
+        start = -0.5 * (head * locations).sum(axis=1)
+        bias = start - lean
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         answered = np.setdiff1d(known, disputed) if self.cautious and len(held) else known
         if len(disputed) and len(held) and not self.cautious:
@@ -491,9 +499,9 @@ class Evidence(Rule):
             # that knows the receiver's sampling error cannot lean against it.
             counts = np.asarray(own.counts)[y].astype(np.float64)
             wider = np.sqrt(counts / np.maximum(counts - 1, 1))[:, None]
-            scores = (locations[y] + wider * (x - np.asarray(own.rows)[y])) @ head.T + bias
-            bias = start.copy()
-            bias[disputed] -= _lowering(scores, held, disputed, located.products, variance)
+            scores = (locations[y] + wider * (x - np.asarray(own.rows)[y])) @ head.T + start
+            lowered = _lowering(scores, held, disputed, located.products, variance)
+            bias[disputed] = start[disputed] - np.maximum(lowered, lean[disputed])
         moved = bias - start
         # What all classes have in common decides nothing: without it, scores are small numbers.
         head = head - head[answered].mean(axis=0)
@@ -556,6 +564,14 @@ class Evidence(Rule):
                 among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
                 reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
         return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+def _spreads(squares: Floats, y: Integers, classes: int, spread: float) -> Floats:
+    """Return the mean squared distance of own samples from the mean of their class [C], leaning on that of all."""
+    counts = np.bincount(y, minlength=classes)
+    sums = np.bincount(y, weights=squares, minlength=classes)
+    found: Floats = (sums + spread) / (np.maximum(counts - 1, 0) + 1)
+    return found
 
 
 def _usable(own: Statement, theirs: Sequence[Statement | None]) -> tuple[Integers, Integers, list[Statement]]:
