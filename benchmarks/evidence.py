@@ -158,7 +158,8 @@ def run(chosen: argparse.Namespace) -> None:
     """Run what is missing."""
     global _DATA  # noqa: PLW0603 - forked processes share it
     _DATA = features(chosen.data)
-    names = chosen.attacks.split(",") if chosen.attacks else [name for name in GRIDS if name not in ("none", "adaptive")]
+    usual = [name for name in GRIDS if name not in ("none", "adaptive")]
+    names = chosen.attacks.split(",") if chosen.attacks else usual
     todo = list(cells([int(seed) for seed in chosen.seeds.split(",")], names, len(_DATA.classes)))
     if chosen.attackers:
         wanted = {int(number) for number in chosen.attackers.split(",")}

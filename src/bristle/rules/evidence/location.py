@@ -470,7 +470,8 @@ def leaning(claims: Claims, located: Located, weights: Floats, variance: Floats,
     that the receiver holds, or that one away. But FEW owners put it at least as far the other way, along their
     discriminant, as the claim of rank FEW: where that is more than a rank makes by chance, the boundary moves to where
     these owners have it. All foreign classes with as many owners are then kept EXTRA standard errors away from own
-    ones, but no further than SURE standard deviations of own samples. Who claims few samples is believed so much less.
+    ones, but no further than SURE standard deviations of own samples, or twice as far where owners are EXTRA standard
+    errors from the location. Who claims few samples is believed so much less.
 
     Parameters
     ----------
@@ -504,6 +505,7 @@ def leaning(claims: Claims, located: Located, weights: Floats, variance: Floats,
         return np.zeros(claims.classes)
     squares = np.diag(located.products)
     middle = (squares[:, None] + squares[held][None] - 2 * located.products[:, held]) / 2
-    wanted = np.where(error > 0, np.maximum(SURE * np.sqrt(variance[:, held]) - middle, 0.0), 0.0)
+    sure = np.where(moved > EXTRA * error, 2 * SURE, SURE)
+    wanted = np.where(error > 0, np.maximum(sure * np.sqrt(variance[:, held]) - middle, 0.0), 0.0)
     found: Floats = np.minimum((moved + EXTRA * error) / 2, wanted).max(axis=1)
     return found

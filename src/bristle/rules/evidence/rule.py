@@ -44,6 +44,9 @@ LENIENT = 20.0
 APART = 1.9
 """A squared distance from the own mean is too much from so many times the expected one on; more with few samples."""
 
+INSIDE = 2.0
+"""Distances of fresh samples are about so many times those of samples that are part of the scatter."""
+
 DISSENT = 3.6
 """Standard errors from its location at which a claim dissents; more where the receiver has few samples."""
 
@@ -434,9 +437,14 @@ class Evidence(Rule):
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         foreign = np.setdiff1d(known, held)
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
+        # Locations are drawn to the samples they are made of; what they are off is no part of the scatter, so that it is
+        # about INSIDE times as large as own samples show.
+        off = INSIDE * spread * (located.shares**2 @ (1 / claims.count))
         others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap, trust=trust)) if len(pooled) > 1 else None
         lean = leaning(claims.only(kept), _only(located, kept), weights[kept], variance, held)
-        answer = self._answer_of(located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean)
+        answer = self._answer_of(
+            located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean, off
+        )
         found = _Findings(errors, apart, kept, refused, disputed)
         return self._words(answer, claims, located, weights, reasons, places, found)
 
@@ -487,6 +495,7 @@ class Evidence(Rule):
         variance: Floats,
         others: Callable[[], Scatter] | None,
         lean: Floats,
+        off: Floats,
     ) -> Answer:
         locations = located.mixture @ means
         head = scatter.solved(places)
@@ -500,6 +509,7 @@ class Evidence(Rule):
             counts = np.asarray(own.counts)[y].astype(np.float64)
             wider = np.sqrt(counts / np.maximum(counts - 1, 1))[:, None]
             scores = (locations[y] + wider * (x - np.asarray(own.rows)[y])) @ head.T + start
+            scores[:, held] -= off[y][:, None]
             lowered = _lowering(scores, held, disputed, located.products, variance)
             bias[disputed] = start[disputed] - np.maximum(lowered, lean[disputed])
         moved = bias - start
