@@ -437,8 +437,8 @@ class Evidence(Rule):
         held = np.flatnonzero(np.asarray(own.counts) > 0)
         foreign = np.setdiff1d(known, held)
         disputed = foreign[(dissent[foreign] > self.quorum - 1) | (dissent[foreign] >= total[foreign] / 2)]
-        # Locations are drawn to the samples they are made of; what they are off is no part of the scatter, so that it is
-        # about INSIDE times as large as own samples show.
+        # What locations are off draws fresh samples away from them. It is no part of the scatter, and so about INSIDE
+        # times as large as own samples show.
         off = INSIDE * spread * (located.shares**2 @ (1 / claims.count))
         others = (lambda: pool_scatter(pooled[1:], about, cap=self.cap, trust=trust)) if len(pooled) > 1 else None
         lean = leaning(claims.only(kept), _only(located, kept), weights[kept], variance, held)
