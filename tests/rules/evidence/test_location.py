@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle.rules.evidence import Claims, Located, confirmed, disputes, independent, robust_means, vet
-from bristle.rules.evidence.location import FEW, leaning, weighted_median
+from bristle.rules.evidence.location import FEW, weighted_median
+from bristle.rules.evidence.vetting import leaning
 from tests.support.evidence import Floats, claims_of
 
 FEATURES, CLASSES, SAMPLES = 15, 4, 12

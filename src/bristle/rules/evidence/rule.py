@@ -17,22 +17,11 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules.base import Rule, Verdict
 from bristle.rules.call import Context, Task
 from bristle.rules.decision import Decision, Reason
-from bristle.rules.evidence.location import (
-    Booleans,
-    Claims,
-    Integers,
-    Located,
-    aligned,
-    disputes,
-    independent,
-    leaning,
-    personal_spread,
-    robust_means,
-    vet,
-)
+from bristle.rules.evidence.location import Booleans, Claims, Integers, Located, independent, robust_means
 from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
 from bristle.rules.evidence.statement import Floats, Statement, state, unfit
+from bristle.rules.evidence.vetting import aligned, disputes, leaning, personal_spread, vet
 from bristle.rules.inbox import Inbox
 
 LEAN = 20.0
@@ -392,8 +381,7 @@ class Evidence(Rule):
         classes, features = own.rows.shape
         if not self._states_all:
             own = state(samples, classes, rank=self.rank)
-        x, y = to_numpy(samples.features).astype(np.float64), to_numpy(samples.labels)
-        x, y = x[y >= 0], y[y >= 0]
+        x, y = _present(samples)
         reasons, places, statements = _usable(own, theirs)
         about = x - np.asarray(own.rows)[y]
         voice = None if voices is None else _numbered(voices, places, len(theirs))
@@ -445,8 +433,8 @@ class Evidence(Rule):
         answer = self._answer_of(
             located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean, off
         )
-        found = _Findings(errors, apart, kept, refused, disputed)
-        return self._words(answer, claims, located, weights, reasons, places, found)
+        findings = _Findings(errors, apart, kept, refused, disputed)
+        return self._words(answer, claims, located, weights, reasons, places, findings)
 
     def _locate(
         self,
@@ -574,6 +562,12 @@ class Evidence(Rule):
                 among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
                 reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
         return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+def _present(samples: Evaluation) -> tuple[Floats, Integers]:
+    """Return features in 64 bits and labels of samples, without padding."""
+    labels = to_numpy(samples.labels)
+    return to_numpy(samples.features)[labels >= 0].astype(np.float64), labels[labels >= 0]
 
 
 def _spreads(squares: Floats, y: Integers, classes: int, spread: float) -> Floats:
