@@ -124,9 +124,9 @@ class GroupAccess:
         assert self._file is not None
         assert self._identity is not None
         try:
-            if self._file.changed() or self.roster.refresh() != self._kept:
+            if self._file.changed() or self.roster.revision != self._kept:
                 self._file.keep(self.roster)
-                self._kept = self.roster.refresh()
+                self._kept = self.roster.revision
         except TryAgainError as error:
             LOG.warning("cannot keep the roster", extra={"details": {"why": str(error)}})
         member = self.roster.admits(self._identity.key_id)

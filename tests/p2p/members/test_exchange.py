@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from bristle.p2p.members.exchange import REST
 from bristle.p2p.members.roster import Roster
 from bristle.p2p.node import Node
 from bristle.wire import Refusal
@@ -111,6 +112,7 @@ def test_a_revocation_travels_and_its_member_is_gone_everywhere_with_what_it_bro
     assert network.run(5, lambda: linked(ann) == ids("ben", "dan") and linked(dan) == ids("ann", "ben"))
     assert network.run(5, lambda: linked(ben) == ids("ann", "dan"))
     assert network.run(5, lambda: not linked(cat) and not linked(eve))
+    network.run(1)
     for gone in (cat, eve):
         assert gone.roster is not None
         assert not gone.roster.roster.admits(identity("cat").key_id), "it was told why"
@@ -218,6 +220,44 @@ def test_a_neighbour_that_floods_with_records_costs_few_signatures(virtual: Netw
     before = network.sent_bytes
     network.run(1)
     assert network.sent_bytes - before < 100_000
+
+
+def test_a_member_that_renews_its_invitations_all_the_time_keeps_nobody_busy(
+    virtual: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, everything = virtual(0), whole(None, ("ann", "fay", 300))
+    for number in range(300):
+        invite(everything, "fay", f"member {number}")
+    ann, ben = join(network, ["ann", "ben"], [everything, own_chain("ben", everything)])
+    assert network.run(20, lambda: bool(linked(ann)))
+    network.run(20)
+    (link,) = ben.membership.links.values()
+    group, fay = everything.group.id, identity("fay")
+    renewed = [
+        Offer.sign(fay, group, slot=1 + slot, number=2**50 + turn, invitee=identity(f"member {slot}").key_id).accept(
+            identity(f"member {slot}"), group, number=1
+        )
+        for turn in range(2)
+        for slot in range(300)
+    ]
+    walks: list[Roster] = []
+    walk = Roster._walk
+
+    def counted(roster: Roster, now: float) -> object:
+        walks.append(roster)
+        return walk(roster, now)
+
+    monkeypatch.setattr(Roster, "_walk", counted)
+    before = ann.counters.records_in
+    for record in renewed:
+        ben.send_message(link, encode(Records((record.data,))))
+        network.run(0.002)
+    network.run(0.2)
+    seconds = len(renewed) * 0.002 + 0.2
+    # Each time the roster is gone through twice, for now and for what expired lately.
+    assert 2 <= sum(roster is everything for roster in walks) <= 2 * (seconds / (300 * REST) + 2)
+    assert 0 < ann.counters.records_in - before < 150, "of 600"
+    assert ann.counters.refused[Refusal.OVER_BUDGET] > 300
 
 
 def test_a_newcomer_is_let_in_before_others_have_heard_of_it(virtual: Networks) -> None:

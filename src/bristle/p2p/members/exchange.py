@@ -7,6 +7,7 @@ answers with its own ids, so that it gets those that it lacks. No record is sent
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -31,7 +32,10 @@ AGAIN, SELDOM = 1.0, 60.0
 """Seconds between digests: where they differ, at first, and doubled each time; and at most."""
 
 RATE = 200.0
-"""Records per second that a neighbour is sent, and as many at once; twice as many are taken from it."""
+"""Records per second that a neighbour is sent, and as many at once; twice as many new ones are taken from it."""
+
+REST = 5e-4
+"""Seconds between two times that all records are gone through, for each of them."""
 
 _LISTS, _MOST_LISTS = 1.0, 1.0
 _MESSAGES, _MOST_MESSAGES = 8.0, 80.0
@@ -88,12 +92,19 @@ class RosterExchange:
         self._entries: dict[bytes, tuple[bytes, ...]] = {}
         self._digest = b""
         self._revocations: list[bytes] = []
-        self.refresh(0.0)
+        self._not_before = -math.inf
+        self.refresh(-math.inf)
+        roster.held = True
 
     def refresh(self, now: float) -> None:
-        """Take note of what has expired or was added; whoever does not know it yet is told by the next `tick`."""
-        if self.roster.refresh() == self._revision:
+        """Take note of what has expired or was added; whoever does not know it yet is told by the next `tick`.
+
+        Not at once where there are many records: else a member that renews its invitations all the time would keep
+        this peer busy.
+        """
+        if now < self._not_before or self.roster.refresh() == self._revision:
             return
+        self._not_before = now + REST * len(self._entries)
         first, self._revision = self._revision < 0, self.roster.revision
         gone = set(self._entries)
         self._entries = dict(self.roster.entries())
@@ -141,10 +152,10 @@ class RosterExchange:
 
     def _on_records(self, link: Link, message: Records, now: float) -> float:
         peer = self._peers.get(link.key_id)
-        if peer is None or not peer.taken.take(len(message.records), now):
+        records = [one for one in map(decode_record, message.records) if not isinstance(one, Refusal)]
+        if peer is None or not peer.taken.take(sum(map(self.roster.price, records)), now):
             self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
-        records = [one for one in map(decode_record, message.records) if not isinstance(one, Refusal)]
         unknown = [record for record in records if not self.roster.knows(record)]
         if not unknown:
             return LATE  # Somebody else was faster.

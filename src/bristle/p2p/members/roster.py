@@ -26,6 +26,10 @@ GRACE = 30 * 86_400.0
 """Seconds for which records are kept after they expired: what hangs on them comes back when they are renewed."""
 
 
+_SLOTS_A_RECORD = 50
+"""To replace a record takes looking at all slots of its inviter: as long as for a new record, for so many of them."""
+
+
 @dataclass(frozen=True)
 class FoundedGroup:
     """What a roster needs of a group: its id, and the key ids of its founders."""
@@ -123,6 +127,9 @@ class Roster:
             raise ValueError("only a group with founders has a roster")
         self.group = group
         self.revision = 0
+        self.held = False
+        """Whether only `refresh` works out anew who is a member: that takes time where there are thousands."""
+
         self._founders = group.founders
         self._clock = clock
         self._slots: dict[bytes, dict[int, _Slot]] = {}
@@ -134,9 +141,17 @@ class Roster:
     # What it says
 
     def refresh(self) -> int:
-        """Take note of what has expired; return the revision, which grows with every change."""
+        """Take note of what has expired, or was revoked or renewed; return the revision: it grows with every change."""
+        held, self.held = self.held, False
         self._current()
+        self.held = held
         return self.revision
+
+    def price(self, record: Record) -> float:
+        """Return what it costs to add a record, as a multiple of one for a free slot."""
+        inviter, number = _place_of(record)
+        slots = self._slots.get(inviter, {})
+        return 1 + len(slots) / _SLOTS_A_RECORD if number in slots else 1.0
 
     def knows(self, record: Record) -> bool:
         """Return whether a record is there."""
@@ -198,8 +213,7 @@ class Roster:
             record = decoded
         if record.id in self._ids:
             return False
-        inviter = record.offer.inviter_id if isinstance(record, Admission) else record.inviter
-        number = record.offer.slot if isinstance(record, Admission) else record.slot
+        inviter, number = _place_of(record)
         hosts = self._hosts(inviter)
         if not hosts:
             return Refusal.UNKNOWN_INVITER
@@ -327,7 +341,7 @@ class Roster:
 
     def _current(self) -> _View:
         now = self._clock()
-        if self._stale or now >= min(self._view.changes, self._kept.changes + GRACE):
+        if not self.held and (self._stale or now >= min(self._view.changes, self._kept.changes + GRACE)):
             before = self._view.members
             self._view, self._kept = self._walk(now), self._walk(now - GRACE)
             self._prune()
@@ -510,6 +524,13 @@ class Roster:
         for revocation in signed:
             self.add(revocation)
         return signed
+
+
+def _place_of(record: Record) -> tuple[bytes, int]:
+    """Return the key id of the inviter, and the slot, that a record is about."""
+    if isinstance(record, Admission):
+        return record.offer.inviter_id, record.offer.slot
+    return record.inviter, record.slot
 
 
 def _line(key_id: bytes | None, members: dict[bytes, RosterEntry]) -> Iterator[bytes]:
