@@ -11,6 +11,7 @@ import pytest
 from bristle.p2p import Limits
 from bristle.wire import Group, Identity, Refusal
 from bristle.wire.grid import encode_grid, on_grid
+from bristle.wire.session import SEALED
 from bristle.wire.sizes import head_bytes
 
 if TYPE_CHECKING:
@@ -341,3 +342,27 @@ def test_wrong_heads_are_refused_before_they_leave(virtual: Networks, group: Gro
         node.share(head_of(group), iteration=1, claims=np.ones(9, np.bool_), now=network.now)
     with pytest.raises(ValueError, match="iteration"):
         node.share(head_of(group), iteration=-1, now=network.now)
+
+
+def test_a_peer_with_two_addresses_is_called_at_one(virtual: Networks, group: Group) -> None:
+    network, one, other = virtual(), ("127.0.0.1", 1), ("127.0.0.1", 2)
+    faces = [("127.9.0.1", 1), ("127.9.0.2", 1)]
+    deliver = network.deliver
+
+    def relayed(source: Any, to: Any, datagram: bytes) -> None:
+        deliver(to, one if source == other else other, datagram)
+
+    network.deliver = relayed  # type: ignore[method-assign]
+    network.add(group, port=1)
+    caller = network.add(group, port=2)
+    for face in faces:
+        caller.name(face, network.now)
+    assert network.run(10, lambda: len(caller.neighbours(network.now)) == 1)
+    network.run(300)
+    before = len(network.traffic)
+    network.run(1000)
+    # Signs of life to one of the addresses, and no handshake with the other again and again.
+    assert all(datagram[0] == SEALED for _, _, datagram in network.traffic[before:])
+    assert {to for source, to, _ in network.traffic[before:] if source == other} == {
+        caller.neighbours(network.now)[0].address
+    }

@@ -213,7 +213,7 @@ def test_sent_returns_when_there_is_nobody_or_when_it_stops(
         second.udp.close()  # Gone without a word.
         first.share(head_of(group), iteration=1)
         waiting = asyncio.ensure_future(first.sent())
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         assert not waiting.done()
         await first.stop()
         await waiting

@@ -112,16 +112,23 @@ def test_data_keep_coming(make_peer: MakePeer, digits: Any) -> None:
 
 
 def test_a_peer_waits_for_its_condition(make_peer: MakePeer) -> None:
-    allowed = False
-    pace = Pace(interval=0, check_every=0.01, train_when=lambda: allowed)
+    allowed, asked = False, 0
+
+    def permission() -> bool:
+        nonlocal asked
+        asked += 1
+        return allowed
+
+    pace = Pace(interval=0, check_every=0.01, train_when=permission)
 
     async def wait_for_permission() -> None:
         nonlocal allowed
         async with make_peer("a", pace=pace) as peer:
             running = asyncio.create_task(peer.run(3))
-            await asyncio.sleep(0.1)
+            while asked < 3:
+                await asyncio.sleep(0.01)
             assert peer.iteration == 0
-            assert peer.status().waiting == "trains only <lambda>"
+            assert peer.status().waiting == "trains only permission"
             allowed = True
             await running
             assert peer.iteration == 3
@@ -266,7 +273,8 @@ def test_a_cancelled_run_leaves_a_whole_store(make_peer: MakePeer, digits: Any) 
         async with make_peer("a", pace=Pace(interval=0)) as peer:
             peer.add(*digits.of([0, 1]), features=True)
             running = asyncio.create_task(peer.run())
-            await asyncio.sleep(0.2)
+            while peer.iteration < 2:
+                await asyncio.sleep(0.01)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running

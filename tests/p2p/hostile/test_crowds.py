@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bristle.commands.demo.relay import Impairment
 from bristle.p2p import Limits
 from bristle.wire import Group
 
@@ -120,21 +118,5 @@ def test_a_neighbour_whom_the_user_named_keeps_its_place(
         await crowd_in(newcomers, target, alone=True)
         assert friend.identity.key_id in {one.key_id for one in target.neighbours()}
         assert len(target.neighbours()) <= 8
-
-    on_network(scenario)
-
-
-def test_a_peer_with_two_addresses_is_called_at_one(on_network: Scenario, wait: Wait, group: Group) -> None:
-    async def scenario(network: RealNetwork) -> None:
-        quick = Limits(retry=0.02, longest_retry=0.1)
-        first = await network.peer(group, limits=quick, listen=("127.0.0.1", 0))
-        relays = [network.relay(first.address, Impairment()) for _ in range(2)]
-        second = await network.peer(group, limits=quick, known=[relay.address for relay in relays])
-        await wait(lambda: bool(first.neighbours()) and bool(second.neighbours()))
-        await asyncio.sleep(0.5)
-        before = sum(relay.relayed for relay in relays)
-        await asyncio.sleep(1.0)
-        # Signs of life, and no handshakes again and again.
-        assert sum(relay.relayed for relay in relays) - before < 10
 
     on_network(scenario)
