@@ -40,7 +40,7 @@ def features_of(recording: Floats) -> Floats:
 
 
 def recordings() -> Dataset:
-    """Return the windows of everybody, with whom they are of."""
+    """Return the windows of all users, and the user of each."""
     try:
         from seglearn.datasets import load_watch  # noqa: PLC0415
     except ModuleNotFoundError:

@@ -51,7 +51,7 @@ def samples(shapes: list[int], each: int, rng: np.random.Generator) -> tuple[Ima
 
 
 def edges(images: Any) -> npt.NDArray[np.float32]:
-    """Tell how strong edges are in each cell of an image, by their direction: a backbone that needs no training."""
+    """Return the strength of edges in each cell of an image, by direction: a backbone that needs no training."""
     y, x = np.gradient(images, axis=(1, 2))
     strength, direction = np.hypot(x, y), np.arctan2(y, x) % (2 * np.pi)
     bins = np.minimum((direction / (2 * np.pi) * ORIENTATIONS).astype(int), ORIENTATIONS - 1)

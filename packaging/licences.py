@@ -52,7 +52,7 @@ TEXTS = {
 
 
 def licence_of(package: Distribution) -> str:
-    """Return the licence that a package states, as an SPDX expression where that can be told."""
+    """Return the licence that a package states, as an SPDX expression if possible."""
     metadata = package.metadata
     expression = metadata.get("License-Expression")
     if expression:
@@ -66,7 +66,7 @@ def licence_of(package: Distribution) -> str:
 
 
 def is_allowed(licence: str) -> bool:
-    """Tell whether an expression holds for us: of alternatives one, of what applies together all; in brackets, all."""
+    """Return whether an expression is allowed: one of alternatives, all of what applies together; in brackets, all."""
     alternatives = [licence] if "(" in licence else re.split(r"\s+OR\s+", licence)
     return any(
         all(part in ALLOWED for part in re.split(r"[\s()]+(?:AND|WITH|OR)[\s()]+", each.strip(" ()")))

@@ -81,7 +81,7 @@ def write_packed(source: Path, folder: Path) -> list[Path]:
     if numbers.max(initial=0) > 255:
         raise ValueError(f"{source}: has the label {numbers.max()}: only 256 classes can be packed")
     labels = numbers.astype(np.uint8)
-    # Images of a class are alike, so they pack better side by side; the labels tell the order anyway.
+    # Images of a class are alike, so they pack better side by side; the labels give the order anyway.
     packed = pack(images[class_order(labels)], parts=PARTS)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / part_name(part) for part in range(PARTS)]

@@ -20,7 +20,7 @@ class Attack(ABC):
 
     An attack is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
     To write one, subclass, say what it `knows`, and implement `craft`; shapes, masks, batches and hidden
-    fields are dealt with before `craft` is called. `bristle.testing.check_attack` tells whether it keeps
+    fields are dealt with before `craft` is called. `bristle.testing.check_attack` checks whether it keeps
     the rules.
     """
 

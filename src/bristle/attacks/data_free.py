@@ -82,7 +82,7 @@ class AdditiveNoise(Attack):
     r"""m_k = -a U(0, 1) in the rows of the first ⌊C/2⌋ classes, +a U(0, 1) in the others.
 
     Verbraeken, de Vos and Pouwelse, "Bristle", 2021, section 5: noise of low variance, one half of it
-    centred just below 0 and the other just above, so that its mean over a head tells nothing. Knows nothing
+    centred just below 0 and the other just above, so that its mean over a head reveals nothing. Knows nothing
     and trains nothing; draws random numbers. O(K d).
 
     Parameters

@@ -118,7 +118,7 @@ class Ground:
 class StatementAttack(Attack):
     """An attack that crafts statements, for worlds whose peers exchange evidence.
 
-    To write one, subclass and implement `state`; `bristle.testing.check_attack` tells whether it keeps the rules. Most
+    To write one, subclass and implement `state`; `bristle.testing.check_attack` checks whether it keeps the rules. Most
     subclass `Liars`, which puts statements together and asks for the lies alone.
     """
 
@@ -206,7 +206,7 @@ class Liars(StatementAttack):
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Whom lies are made for: which classes it can test, and which it cannot."""
+    """A victim: the classes that it can test, and those that it cannot."""
 
     victim: int
     own: Integers

@@ -44,8 +44,8 @@ def show(
     """Run what is missing, with progress on stderr, and write rows, figures and the report."""
     began = time.monotonic()
     with progress_line("preparing", total=None, percent=True, seconds=10.0) as update:
-        told = _State(update)
-        progress = ReproductionProgress(features=told.features, begin=told.begin, tick=told.tick, done=told.done)
+        state = _State(update)
+        progress = ReproductionProgress(features=state.features, begin=state.begin, tick=state.tick, done=state.done)
         made = reproduce(wanted, out, engine=engine, address=address, progress=progress)
     files = write_rows(made, out, json_file=json_file)
     files += _report(made, out, time.monotonic() - began)

@@ -161,8 +161,8 @@ def _traffic(status: Status) -> str:
 
 
 def _refused(status: Status) -> str:
-    told = [f"{count} x {kind}" for kind, count in sorted(status.refused.items())]
-    return ", ".join(told) or "nothing"
+    refused = [f"{count} x {kind}" for kind, count in sorted(status.refused.items())]
+    return ", ".join(refused) or "nothing"
 
 
 def _bytes(count: int) -> str:

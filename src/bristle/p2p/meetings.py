@@ -131,7 +131,7 @@ class Meetings:
         self._calls_of_network = TokenBuckets[str](rate=_CALLS, burst=_MOST_CALLS)
 
     def knows(self, key_id: bytes, introducer: bytes) -> None:
-        """Note that a neighbour has another one, whom it could introduce."""
+        """Note that a neighbour has another one, which it could introduce."""
         introducers = self._introducers.setdefault(key_id, [])
         self._introducers.move_to_end(key_id)
         if introducer in introducers:

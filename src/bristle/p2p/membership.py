@@ -144,7 +144,7 @@ class Membership:
         address, now
             Where, and when.
         key_id : bytes
-            Whom this peer was told to find there.
+            The peer expected there.
         yields : bool
             Whether to let the other one join first, since it calls at the same time.
         crosses : bool
@@ -405,7 +405,7 @@ class Membership:
             self.meetings.ask(link.key_id, now)  # Somebody else may forward.
 
     def close(self, link: Link, circuit: bytes, now: float) -> None:
-        """Drop whom a neighbour has ceased to forward to."""
+        """Drop the peers that a neighbour has ceased to forward to."""
         via = self.meetings.closed(link, circuit)
         if via is None:
             return

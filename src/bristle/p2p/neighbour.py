@@ -213,7 +213,7 @@ class PendingHandshake:
     Parameters
     ----------
     key_id : bytes
-        Whom it was told to find there; empty if nobody.
+        The peer expected there; empty if unknown.
     yields : bool
         Whether to wait a little before joining, since the other one calls at the same time.
     credentials : tuple of bytes

@@ -76,7 +76,7 @@ class Incoming:
         self._note(message.order, now)
 
     def add(self, piece: Piece, now: float) -> bool:
-        """Take a piece; tell whether it is one that was wanted, or at least one that had been."""
+        """Take a piece; return whether it is, or was, a missing one."""
         if self.manifest is None:
             if len(self.received) >= MOST_ORPHANS and piece.index not in self.received:
                 return True
@@ -371,7 +371,7 @@ class Outgoing:
             return
         self._last_news = now
         self._timeouts += 1
-        # A probe, and no more: often only the answer got lost, or somebody is slow. The answer tells what is missing.
+        # A probe, and no more: often only the answer got lost, or somebody is slow. The answer says what is missing.
         oldest = sorted(self.in_flight, key=self.in_flight.__getitem__)
         self._send_again(sorted(oldest[:_PROBES]))
         self.path.lost(now)

@@ -185,7 +185,7 @@ class UDPSocket:
         read = self._socket.recvfrom
         for _ in range(most):
             try:
-                # One byte more than is looked at tells that a datagram was too long.
+                # One byte more than allowed, to recognise datagrams that are too long.
                 datagram, address = read(LARGEST_DATAGRAM + 1)
             except BlockingIOError:
                 break

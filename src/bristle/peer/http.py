@@ -48,8 +48,8 @@ class Metric:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
         for labels, value in self.values:
-            told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            yield f"{self.name}{{{told}}} {_number(value)}" if told else f"{self.name} {_number(value)}"
+            shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+            yield f"{self.name}{{{shown}}} {_number(value)}" if shown else f"{self.name} {_number(value)}"
 
 
 def render(status: Status) -> str:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bristle.p2p.members.roster import FoundedGroup, Roster
-from bristle.peer.store_files import APPLICATION, VERSION, StoreError, TryAgainError, check_version, told_if_damaged
+from bristle.peer.store_files import APPLICATION, VERSION, check_version, told_if_damaged, transaction
 from bristle.wire.admission import Invitation, Offer, Revocation
 from bristle.wire.group import Group
 from bristle.wire.identity import Identity
@@ -113,7 +111,7 @@ class RosterFile:
             )
         roster = Roster(wanted)
         if held is None:
-            with self._transaction():
+            with transaction(self._connection, self.path, durable=False):
                 rows = [(founder, wanted.id) for founder in sorted(wanted.founders or ())]
                 self._connection.executemany("INSERT INTO founders VALUES (?, ?)", rows)
         roster.add_all(self._records())
@@ -137,7 +135,7 @@ class RosterFile:
         durable : bool
             Whether it has to be on the disk when this returns; records that came from others can come again.
         """
-        with self._transaction(durable=durable):
+        with transaction(self._connection, self.path, durable=durable):
             self._keep(roster)
 
     def _keep(self, roster: Roster) -> None:
@@ -168,7 +166,7 @@ class RosterFile:
             That of a running peer; by default the one in the file.
         """
         roster = roster or self.roster()
-        with self._transaction(durable=True):
+        with transaction(self._connection, self.path, durable=True):
             self._keep(roster)
             rows = self._connection.execute("SELECT data FROM offers").fetchall()
             invitation = roster.invite(
@@ -189,24 +187,3 @@ class RosterFile:
         revocations = roster.revoke(identity, key_id)
         self.keep(roster, durable=True)
         return revocations
-
-    @contextmanager
-    def _transaction(self, *, durable: bool = False) -> Iterator[None]:
-        try:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self._undo()
-            raise TryAgainError(f"{self.path} cannot be written: {error}; free some space on its disk") from error
-        except sqlite3.DatabaseError as error:
-            self._undo()
-            raise StoreError(f"{self.path} is damaged ({error}): start again to have it checked") from error
-        except BaseException:
-            self._undo()
-            raise
-
-    def _undo(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")

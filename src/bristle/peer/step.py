@@ -118,7 +118,7 @@ class Sharing:
     r"""w_c min(1, clip / ‖w_c‖) + noise (L / √D) N(0, 1): rows that are cut to a length, and noise on every number.
 
     L is the length of the row itself or, where rows are cut, that length. What a peer itself uses and trains stays as
-    it is. Noise makes it harder to tell from a head which samples it was trained on, at a cost in accuracy;
+    it is. Noise makes it harder to infer from a head which samples it was trained on, at a cost in accuracy;
     docs/privacy.md has both in figures, and why this is no differential privacy worth the name.
 
     Parameters

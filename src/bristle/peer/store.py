@@ -42,6 +42,7 @@ from bristle.peer.store_files import (
     look_at_log,
     seal,
     told_if_damaged,
+    transaction,
 )
 from bristle.wire.group import Group
 from bristle.wire.statements import SignedStatement
@@ -221,14 +222,14 @@ class PeerStore:
         trained = state.trained
         arrays = np.stack([trained.head, trained.first, trained.second, state.previous])
         kept = iteration, int(trained.steps), np.ascontiguousarray(arrays, dtype="<f4").tobytes()
-        told = iteration, record.to_json()
+        decided = iteration, record.to_json()
         rows = [_memory_row(name, values) for name, values in (state.memory or {}).items()]
         memory = [(*row, seal(*row)) for row in rows]
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?)", (*kept, seal(*kept)))
             self._connection.execute("DELETE FROM memory")
             self._connection.executemany("INSERT INTO memory VALUES (?, ?, ?, ?, ?)", memory)
-            self._connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?)", (*told, seal(*told)))
+            self._connection.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?)", (*decided, seal(*decided)))
             self._connection.execute("DELETE FROM decisions WHERE iteration <= ?", (iteration - KEPT_DECISIONS,))
             self._keep(counters, spending)
             for one in statements:
@@ -320,25 +321,8 @@ class PeerStore:
 
     @contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[None]:
-        with self._lock:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
-                self._connection.execute("COMMIT")
-            except sqlite3.OperationalError as error:
-                self._undo()
-                raise TryAgainError(f"{self.path} cannot be written: {error}; free some space on its disk") from error
-            except sqlite3.DatabaseError as error:
-                self._undo()
-                raise StoreError(f"{self.path} is damaged ({error}): start again to have it checked") from error
-            except BaseException:
-                self._undo()
-                raise
-
-    def _undo(self) -> None:
-        if self._connection.in_transaction:  # SQLite itself gives up some of them.
-            self._connection.execute("ROLLBACK")
+        with self._lock, transaction(self._connection, self.path, durable=durable):
+            yield
 
 
 def read_decisions(database: sqlite3.Connection, last: int) -> list[Iteration]:

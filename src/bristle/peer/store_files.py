@@ -100,7 +100,7 @@ def move_aside(path: Path) -> Path:
 
 
 VERSION = 2
-APPLICATION = 0x42525354  # "BRST": tells our files from others
+APPLICATION = 0x42525354  # "BRST": marks our files
 
 _NO_ACCESS = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH}
 _NOT_NOW = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM}
@@ -148,6 +148,24 @@ def check_whole(database: sqlite3.Connection) -> None:
     ):
         for row in database.execute(f"SELECT {columns}, checksum FROM {table}"):
             checked(row, what)
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, path: Path, *, durable: bool) -> Iterator[None]:
+    """Run the block as one transaction, on the disk at its end if `durable`; undo it if anything goes wrong."""
+    try:
+        database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("COMMIT")
+    except BaseException as error:
+        if database.in_transaction:  # SQLite itself gives up some of them.
+            database.execute("ROLLBACK")
+        if isinstance(error, sqlite3.OperationalError):
+            raise TryAgainError(f"{path} cannot be written: {error}; free some space on its disk") from error
+        if isinstance(error, sqlite3.DatabaseError):
+            raise StoreError(f"{path} is damaged ({error}): start again to have it checked") from error
+        raise
 
 
 @contextmanager

@@ -55,8 +55,8 @@ def final_values(panels: tuple[Panel, ...], styles: Styles, *, name: str) -> str
         author = kinds.get(LineKind.AUTHOR, {})
         label = next(iter(ours.values())).label if ours else rule
         cells = [_value(ours.get(place), author.get(place), best[place]) for place in range(len(panels))]
-        told = " <small>(reference)</small>" if reference else ""
-        body.append(f'<tr><th scope="row">{_text(label)}{told}</th>{"".join(cells)}</tr>')
+        words = " <small>(reference)</small>" if reference else ""
+        body.append(f'<tr><th scope="row">{_text(label)}{words}</th>{"".join(cells)}</tr>')
     heads = ["Rule", *(panel.title or panel.ylabel for panel in panels)]
     caption = f"Last values of {', '.join(dict.fromkeys(one_line(panel.ylabel) for panel in panels))}"
     notes = ["The range of the band stands below."] if any(line.low for panel in panels for line in panel.lines) else []
@@ -108,11 +108,11 @@ def _heads(names: list[str], numeric: set[int] | None = None) -> str:
 
 def _table(title: str, caption: str, heads: str, body: list[str], *, name: str, kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
-    told = f" {_text(caption)}" if caption else ""
+    words = f" {_text(caption)}" if caption else ""
     return "\n".join(
         [
             f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{name}">',
-            f'<table{named}><caption><span id="{name}"><strong>{_text(title)}.</strong>{told}</span></caption>',
+            f'<table{named}><caption><span id="{name}"><strong>{_text(title)}.</strong>{words}</span></caption>',
             f"<thead><tr>{heads}</tr></thead>",
             "<tbody>",
             *body,
@@ -181,8 +181,8 @@ def _contents(report: Report) -> str:
     items = ['<li><a href="#claims">Claims and findings</a></li>'] if _findings_of(report) else []
     for section in report.sections:
         count = tally([finding for finding in section.findings if finding.source is not Source.OBSERVATION])
-        told = f" <span>({count})</span>" if count else ""
-        items.append(f'<li><a href="#{_anchor(section)}">{_text(section.title)}</a>{told}</li>')
+        words = f" <span>({count})</span>" if count else ""
+        items.append(f'<li><a href="#{_anchor(section)}">{_text(section.title)}</a>{words}</li>')
     items.append('<li><a href="#facts">How this was made</a></li>')
     listed = "\n".join(items)
     return f'<nav aria-labelledby="contents">\n<h2 id="contents">Contents</h2>\n<ol>\n{listed}\n</ol>\n</nav>'
@@ -231,8 +231,8 @@ def section_part(section: Section, styles: Styles) -> str:
 
 def _finding(finding: Finding) -> str:
     source = "" if finding.source is Source.OBSERVATION else f" ({_text(finding.source)})"
-    told = f"{_text(finding.claim)}<br>Measured: <strong>{_text(finding.measured)}</strong>"
-    return f'<li class="{verdict_class(finding)}">{verdict_span(finding)}{source}: {told}</li>'
+    words = f"{_text(finding.claim)}<br>Measured: <strong>{_text(finding.measured)}</strong>"
+    return f'<li class="{verdict_class(finding)}">{verdict_span(finding)}{source}: {words}</li>'
 
 
 def _figure(section: Section, styles: Styles) -> str:
@@ -266,9 +266,9 @@ def _key(label: str, style: Style, colours: Mapping[str, str], prefix: str) -> s
 
 
 def _panel(panel: Panel, styles: Styles, name: str, *, width: float) -> str:
-    told = {"role": "img", "aria-label": seen(panel)}
+    words = {"role": "img", "aria-label": seen(panel)}
     drawn = inline(
-        panel_svg(panel, styles, salt=name, width=width), prefix=name, colours=styles.dark_of(), attributes=told
+        panel_svg(panel, styles, salt=name, width=width), prefix=name, colours=styles.dark_of(), attributes=words
     )
     return f"<figure><figcaption>{_text(panel.title)}</figcaption>{drawn}</figure>"
 

@@ -132,7 +132,7 @@ def _check_answer(scene: EvidenceInputs, answer: EvidenceDecision) -> None:
         expect(all(answer.explain(place, label) for label in range(CLASSES)), "a claim's fate is not explained")
     features, labels = scene.samples.features, scene.samples.labels
     right = [(x @ w.T + b).argmax(axis=-1) == y for x, y, w, b in zip(features, labels, head, bias, strict=True)]
-    expect(np.mean(right) > 0.8, "classes that are well apart, and that nobody lies about, are not told apart")
+    expect(np.mean(right) > 0.8, "classes that are well apart, and that nobody lies about, are not distinguished")
 
 
 def _check_unchanged_and_repeatable(rule: Evidence, scene: EvidenceInputs, answer: EvidenceDecision) -> None:

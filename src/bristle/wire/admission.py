@@ -1,4 +1,4 @@
-"""Signed records of who let whom into a founded group: offers, memberships and revocations, and invitations as text.
+"""Signed records of who invited whom into a founded group: offers, memberships, revocations, and invitations as text.
 
 An inviter signs an *offer*, and hands it over in an `Invitation`. The invitee signs it, too: that is a *membership*,
 which peers exchange. A *revocation* takes it back. All signatures cover the group's id.
@@ -37,7 +37,6 @@ _ACCEPTED_BYTES = _OFFER_BYTES + _ACCEPTANCE.size
 _MEMBERSHIP_BYTES = 1 + _ACCEPTED_BYTES + SIGNATURE_BYTES
 _WITH_CODE_BYTES = _MEMBERSHIP_BYTES + KEY_BYTES + SIGNATURE_BYTES
 _REVOCATION_BYTES = 1 + _REVOCATION.size + SIGNATURE_BYTES
-LARGEST_RECORD = _WITH_CODE_BYTES
 _SIZES = {MEMBERSHIP: _MEMBERSHIP_BYTES, MEMBERSHIP_BY_CODE: _WITH_CODE_BYTES, REVOCATION: _REVOCATION_BYTES}
 _OFFER_DOMAIN = b"bristle 2 offer\x00"
 _ACCEPTANCE_DOMAIN = b"bristle 2 acceptance\x00"

@@ -279,7 +279,7 @@ class CallRequest:
     Parameters
     ----------
     key_id : bytes
-        Whom to call.
+        The peer to call.
     circuit : bytes
         Number under which the sender forwards datagrams between the two, or `NO_CIRCUIT`.
     addresses : tuple of Address

@@ -121,17 +121,17 @@ def tune(search: Search, out: Path, *, progress: TuningProgress | None = None) -
     progress : TuningProgress
         Callbacks for progress.
     """
-    optuna, told = import_optuna(), progress or TuningProgress()
+    optuna, watch = import_optuna(), progress or TuningProgress()
     with _alone_in(out), _study(optuna, search, out / STUDY) as study:
         states = optuna.trial.TrialState
         finished = study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
         done = [_read(study, search, number, trial) for number, trial in enumerate(finished)]
-        told.begin(done)
+        watch.begin(done)
         while len(done) < search.trials:
-            done.append(_one_more(optuna, study, search, len(done), told))
-            told.trial(done[-1])
+            done.append(_one_more(optuna, study, search, len(done), watch))
+            watch.trial(done[-1])
         best = best_of(done)
-        checked = [_checked(study, search, trial, told) for trial in (done[0], best)]
+        checked = [_checked(study, search, trial, watch) for trial in (done[0], best)]
     return Tuned(given=done[0], best=best, trials=done, checked=(checked[0], checked[1]))
 
 
@@ -150,7 +150,7 @@ def import_optuna() -> ModuleType:
     return optuna
 
 
-def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, told: TuningProgress) -> Trial:
+def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, watch: TuningProgress) -> Trial:
     """Run a trial. An interrupted one draws the same values again, and continues with the next seed."""
     if number == 0:
         study.enqueue_trial({one.name: one.now for one in search.ranges})
@@ -160,7 +160,7 @@ def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, tol
     trial = study.ask()
     values = {one.name: _suggested(trial, one) for one in search.ranges}
     config = _config(search, number, values)
-    for step, mean in enumerate(_means(study, search, config, key=_of_trial(number), told=told)):
+    for step, mean in enumerate(_means(study, search, config, key=_of_trial(number), watch=watch)):
         trial.report(mean, step)
         if number > 0 and step + 1 < search.seeds and trial.should_prune():
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -171,30 +171,30 @@ def _one_more(optuna: ModuleType, study: Study, search: Search, number: int, tol
 
 
 def _means(
-    study: Study, search: Search, config: SimulationConfig, *, key: str, told: TuningProgress, new_seeds: bool = False
+    study: Study, search: Search, config: SimulationConfig, *, key: str, watch: TuningProgress, new_seeds: bool = False
 ) -> Iterator[float]:
     """Yield the mean accuracy over the first seed, the first two and so on; accuracies are kept under `key`."""
     accuracies: list[float] = list(study.user_attrs.get(key, ()))
     first = search.config.world.seed + (search.seeds if new_seeds else 0)
     for step in range(search.seeds):
         if step == len(accuracies):
-            accuracies.append(_run(search, config, first + step, told))
+            accuracies.append(_run(search, config, first + step, watch))
             study.set_user_attr(key, accuracies)
         yield float(np.mean(accuracies[: step + 1]))
 
 
-def _checked(study: Study, search: Search, trial: Trial, told: TuningProgress) -> float:
+def _checked(study: Study, search: Search, trial: Trial, watch: TuningProgress) -> float:
     """Return the mean accuracy of a trial over as many seeds as it was chosen by, all new."""
     key = f"accuracies of trial {trial.number} with new seeds"
-    return list(_means(study, search, trial.config, key=key, told=told, new_seeds=True))[-1]
+    return list(_means(study, search, trial.config, key=key, watch=watch, new_seeds=True))[-1]
 
 
-def _run(search: Search, config: SimulationConfig, seed: int, told: TuningProgress) -> float:
+def _run(search: Search, config: SimulationConfig, seed: int, watch: TuningProgress) -> float:
     """Return the mean accuracy of the benign peers after the last iteration of one world."""
     data = search.experiment.data
     scenario = replace(scenario_of(config, classes=len(data.classes)), seed=seed)
-    watch = Watch(iteration=lambda done: told.iteration())
-    return float(run_world(scenario, data, every=scenario.iterations, watch=watch).last()["accuracy_mean"])
+    callbacks = Watch(iteration=lambda done: watch.iteration())
+    return float(run_world(scenario, data, every=scenario.iterations, watch=callbacks).last()["accuracy_mean"])
 
 
 def _suggested(trial: Any, one: Range) -> float:

@@ -28,8 +28,8 @@ def show(search: Search, *, out: Path, name: str, json: Path | None = None) -> N
 
     with progress_line("trials", total=search.trials) as update:
         view = _View(search, update, keep)
-        told = TuningProgress(begin=view.begin, iteration=view.iteration, trial=view.trial)
-        tuned = tune(search, out, progress=told)
+        progress = TuningProgress(begin=view.begin, iteration=view.iteration, trial=view.trial)
+        tuned = tune(search, out, progress=progress)
     _write(result, search, tuned.best, tuned.given, trials=len(tuned.trials), checked=tuned.checked)
     for line in _said(search, tuned):
         print(line)

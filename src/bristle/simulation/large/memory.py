@@ -210,7 +210,7 @@ def heard_by_each(scenario: Scenario) -> int:
 
 
 def one_list(around: Neighbourhood, peers: int) -> Integers:
-    """Return whom each benign peer hears as one list of nodes: benign peers first, then attackers from `peers` on."""
+    """Return the senders of each benign peer as nodes: benign peers, then attackers from `peers` on."""
     last = np.iinfo(np.int64).max
     if not around.attackers.index.size and around.peers.mask is None:
         return around.peers.index

@@ -96,7 +96,7 @@ class Territory:
     peers, attackers : int
         Of the whole world.
     index : integer array [peers, M]
-        Whom each benign peer of the world hears, as nodes.
+        The senders that each benign peer of the world hears, as nodes.
     """
 
     workers: Workers
@@ -130,7 +130,7 @@ class Territory:
         return sum(map(len, self.needed))
 
     def positions(self) -> Integers:
-        """Return whom this worker's benign peers hear [own peers, M], as positions in its pool."""
+        """Return the senders of this worker's benign peers [own peers, M], as positions in its pool."""
         mine = self.index[self.own_peers.start : self.own_peers.stop]
         if self.workers.size == 1:
             return mine
