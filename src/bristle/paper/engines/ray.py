@@ -63,15 +63,16 @@ class RayEngine:
     def _serve(self, ray: Any, tasks: Sequence[str], listener: Listener) -> None:
         data, work = self._data, self._work
         arrays = [ray.put(to_numpy(values)) for values in data.arrays]
-        board = ray.remote(num_cpus=0)(Board).remote()
+        # Progress is a courtesy: a board that is lost is started again, and a run goes on without it meanwhile.
+        board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
         remote = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1, retry_exceptions=True)(do)
         running = {
             remote.remote(work, number, task, board, data.classes, *arrays): number for number, task in enumerate(tasks)
         }
         given_up: dict[int, str] = {}
         while running:
-            ready, _ = ray.wait(list(running), timeout=SECONDS_BETWEEN_LOOKS)
-            for number, iteration in ray.get(board.read.remote()).items():
+            ready, _ = ray.wait(list(running), num_returns=len(running), timeout=SECONDS_BETWEEN_LOOKS)
+            for number, iteration in _news(ray, board).items():
                 listener.tick(number, iteration)
             for reference in ready:
                 number = running.pop(reference)
@@ -99,6 +100,15 @@ class Board:
         """Return what is new."""
         news, self._news = self._news, {}
         return news
+
+
+def _news(ray: Any, board: Any) -> dict[int, int]:
+    """Return the progress since the last look; none while the board is lost."""
+    try:
+        news: dict[int, int] = ray.get(board.read.remote(), timeout=SECONDS_BETWEEN_LOOKS)
+    except ray.exceptions.RayError:
+        return {}
+    return news
 
 
 def do(path: str, number: int, task: str, board: Any, classes: tuple[str, ...], *arrays: Any) -> str:
