@@ -3,8 +3,9 @@
     make bench            (or: python benchmarks/rules.py [--quick] [--out docs/benchmarks-rules.md])
 
 Every library gets the same numbers in one run: ByzFL as a torch tensor and as a NumPy array, ByzPy as the list of torch
-tensors that it asks for, ours as a NumPy array. Contenders take turns; medians count. Ours include refusing models that
-are not fit for use; clipping is done about the own head by all, for which the others' vectors are moved there and back.
+tensors that it asks for, ours as a NumPy array, and as a torch tensor too where models are few and small. Contenders
+take turns; medians count. Ours include refusing models that are not fit for use; clipping is done about the own head by
+all, for which the others' vectors are moved there and back.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import torch
 
 from bristle import Bristle, Evaluation, Pool, rules
 from peers import Comparison, comparisons, run_ours
+from small_calls import small_calls
 from timing import take_turns
 
 SIZES = ((10, 8_000, 10, 4), (64, 65_536, 16, 8), (256, 65_536, 16, 32))
 TAU = 40.0
+# Numbers up to which our rules are given torch tensors as well: what a peer has.
+SMALL = 100_000
 
 
 def main() -> None:
@@ -54,9 +58,9 @@ def report(sizes: tuple[tuple[int, int, int, int], ...], seconds: float) -> Iter
         yield say(f"## {count} models of {size:,} parameters, f = {f}\n")
         yield say(
             "| rule | Bristle | ByzFL, torch | ByzFL, NumPy | ByzPy | ByzFL torch / Bristle | ByzFL NumPy / Bristle "
-            "| best of all / Bristle | same result |"
+            "| best of all / Bristle | same result | Bristle, torch | best of all / Bristle, torch |"
         )
-        yield say("|---|---|---|---|---|---|---|---|---|")
+        yield say("|---|---|---|---|---|---|---|---|---|---|---|")
         rng = np.random.default_rng(count)
         vectors = rng.standard_normal((count, size)).astype(np.float32)
         for comparison in comparisons(count, f, TAU * (size / 8_000) ** 0.5, size=size):
@@ -66,6 +70,7 @@ def report(sizes: tuple[tuple[int, int, int, int], ...], seconds: float) -> Iter
         "Ours also refuses models that are unfit for use, which the others let in: large calls are probed by a random "
         "projection of each model, and looked at number by number only if that is not small.\n"
     )
+    yield from small_calls(say, seconds)
     yield from pools(say, seconds)
     yield from bristle_cost(say, seconds)
 
@@ -76,6 +81,9 @@ def row(comparison: Comparison, vectors: np.ndarray[Any, Any], classes: int, sec
     tensor = torch.from_numpy(array)
     tensors = list(tensor)
     contenders: dict[str, Callable[[], object]] = {"ours": lambda: run_ours(comparison.ours, vectors, classes)}
+    if vectors.size <= SMALL:
+        heads = torch.from_numpy(vectors).reshape(len(vectors), classes, -1)
+        contenders["ours, torch"] = lambda: comparison.ours(heads[0], heads[1:])
     byzfl, byzpy = comparison.byzfl, comparison.byzpy
     if byzfl is not None:
         contenders["byzfl, NumPy"] = lambda: byzfl(array)
@@ -90,13 +98,14 @@ def row(comparison: Comparison, vectors: np.ndarray[Any, Any], classes: int, sec
             error = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
             agreement.append(f"{name} {error:.0e}" if error > 1e-5 else f"{name} yes")
     times = take_turns(contenders, seconds=seconds)
-    ours_time = times.pop("ours")
+    ours_time, torch_time = times.pop("ours"), times.pop("ours, torch", float("nan"))
     shown = [times.get(name, float("nan")) for name in ("byzfl, torch", "byzfl, NumPy", "byzpy")]
     ratios = [shown[0] / ours_time, shown[1] / ours_time, min(times.values()) / ours_time]
     note = f" ({comparison.differs})" if comparison.differs else ""
     cells = [f"{ours_time:.3g}", *(f"{t:.3g}" for t in shown), *(f"{ratio:.1f}" for ratio in ratios)]
     cells = ["-" if cell == "nan" else cell for cell in cells]
-    return f"| {comparison.name} | {' | '.join(cells)} | {', '.join(agreement)}{note} |"
+    with_torch = f"{torch_time:.3g} | {min(times.values()) / torch_time:.1f}" if torch_time > 0 else "- | -"
+    return f"| {comparison.name} | {' | '.join(cells)} | {', '.join(agreement)}{note} | {with_torch} |"
 
 
 def pools(say: Callable[[str], str], seconds: float) -> Iterator[str]:

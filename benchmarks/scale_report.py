@@ -36,7 +36,8 @@ def main() -> None:
     for row in rows:
         by[row["what"]].append(row)
     model = fitted([row for row in by["curves"] if row["rule"] == "bristle" and row["varied"] != "beta"])
-    for table in (millions(by["million"]), precisions(by["precision"]), processors(by["cpu"]), workers(by["workers"])):
+    tables = (millions(by["million"]), precisions(by["precision"]), processors(by["cpu"]), exchanges(by["exchange"]))
+    for table in (*tables, workers(by["workers"])):
         print("\n".join(table), end="\n\n")
     print(f"Model, worst error {model.worst:.0%}:")
     for name, value in zip(PARTS, model.coefficients, strict=True):
@@ -126,6 +127,21 @@ def processors(rows: list[Row]) -> list[str]:
         lines.append(
             f"| {row['peers']:,} + {row['attackers']:,} | {seconds:.2f} s | {1 / seconds:.2f} | "
             f"{1e3 * seconds / row['peers']:.3f} ms | {row['peak_bytes'] / 1e9:.2f} GB |"
+        )
+    return lines
+
+
+def exchanges(rows: list[Row]) -> list[str]:
+    lines = [
+        "| device | way | benign + flippers | to state | to decide | a peer | peak memory | accuracy, worst |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['device']} | {row['way']}{', 16 bits' if row['narrow'] else ''} "
+            f"| {row['peers']:,} + {row['attackers']:,} | {row['seconds_to_state']:.2f} s | {row['seconds']:.2f} s "
+            f"| {1e3 * (row['seconds_to_state'] + row['seconds']) / row['peers']:.2f} ms "
+            f"| {row['peak_bytes'] / 1e9:.2f} GB | {row['accuracy']:.4f}, {row['worst']:.4f} |"
         )
     return lines
 

@@ -55,7 +55,7 @@ class Part:
 
 
 PARTS = (
-    Part(script="rules.py", title="Rules, one receiver", page="docs/benchmarks-rules.md", threads="", about="Every "
+    Part(script="rules.py", title="Rules, one receiver", page="docs/benchmarks-rules.md", threads="1", about="Every "
          "rule that ByzFL or ByzPy has as well, on equal numbers, with equal results."),
     Part(script="receivers.py", title="Rules, ten receivers at once", page="docs/benchmarks-receivers.md",
          about="Ten peers that hear each other, against a loop over receivers that calls ByzFL."),

@@ -247,6 +247,8 @@ class Call:
             shared = PoolInbox(own, self.classes, self.received, models_of(self.index))
             # Products over the whole pool are faster while receivers hear a large part of it.
             inbox = shared.gathered() if self.received.heads.shape[0] > 8 * (count + 1) else shared
+        if order is None and members.all:  # Nothing to pick: most calls have one part.
+            return Part(inbox, self.task, order, usable, members(self.refusals))
         held = self.task.evaluation
         task = replace(
             self.task,
@@ -268,8 +270,13 @@ class _Members:
     rows: Any
     everyone: bool
 
+    @property
+    def all(self) -> bool:
+        """Whether these are all receivers, in their order."""
+        return self.everyone and isinstance(self.rows, slice)
+
     def __call__(self, values: Array | None) -> Array | None:
-        if values is None or (self.everyone and isinstance(self.rows, slice)):
+        if values is None or self.all:
             return values
         return values[self.rows, ...] if isinstance(self.rows, slice) else self.xp.take(values, self.rows, axis=0)
 
