@@ -134,6 +134,49 @@ def test_interrupted_before_its_end_is_another_exit_code(
     assert get_status(tmp_path / "a").iteration == 1
 
 
+@pytest.mark.slow
+def test_a_founded_group_survives_kills(launch: Callable[..., Process], digits: Path, tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        done = RUNNER.invoke(app, words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def members(name: str, count: int) -> set[str]:
+        while True:
+            found = {one.key_id for one in get_status(tmp_path / name).members}
+            if len(found) == count:
+                return found
+            time.sleep(0.05)
+
+    first = launch("a", digits, "--found", "--http", "0")
+    known = first.wait_for("listening")["address"]
+    (tmp_path / "for-b").write_text(said("invite", str(tmp_path / "a"), "--seats", "1"))
+    (tmp_path / "for-nobody").write_text(said("invite", str(tmp_path / "a")))
+    second = launch("b", digits, "--invitation-file", "for-b", "--known", known, "--http", "0")
+    second.wait_for("data")
+    (tmp_path / "for-c").write_text(said("invite", str(tmp_path / "b")))
+    third = launch("c", digits, "--invitation-file", "for-c", "--known", known, "--http", "0")
+    everybody = members("a", 3)
+    assert members("c", 3) == everybody
+    for one in (first, second, third):
+        one.end(signal.SIGKILL)
+    # Nothing is said again but where to begin: the folders remember the group, and what was offered.
+    first = launch("a", digits, "--http", "0")
+    known = first.wait_for("listening")["address"]
+    launch("c", digits, "--known", known, "--http", "0").wait_for("listening")
+    while len(get_status(tmp_path / "a").neighbours) < 1:
+        time.sleep(0.05)
+    assert members("a", 3) == everybody
+    texts = {(tmp_path / name).read_text() for name in ("for-b", "for-nobody")}
+    assert said("invite", str(tmp_path / "a")) not in texts
+    (gone,) = [one for one in get_status(tmp_path / "a").members if one.generation == 1]
+    assert "put out 2 of 3 members" in said("revoke", str(tmp_path / "a"), gone.key_id)
+    while get_status(tmp_path / "a").neighbours:
+        time.sleep(0.05)
+    first.end(signal.SIGKILL)
+    assert len(get_status(tmp_path / "a").members) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -156,6 +199,11 @@ def test_interrupted_before_its_end_is_another_exit_code(
         (["--data", "mnist", "--backbone", "none.onnx"], "none.onnx"),
         (["--data", "mnist", "--secret-file", "none"], "no such file"),
         (["--data", "mnist", "--members-file", "none"], "no such file"),
+        (["--data", "mnist", "--invitation-file", "none"], "no such file"),
+        (["--data", "mnist", "--founders-file", "none"], "no such file"),
+        (["--data", "mnist", "--rule", "bristle", "--one-voice", "1"], "options of the rule evidence"),
+        (["--data", "mnist", "--epsilon", "1"], "noise on statements needs both"),
+        (["--data", "mnist", "--epsilon", "-1", "--clip", "32"], "epsilon"),
     ],
 )
 def test_bad_options_are_one_line(words: list[str], message: str, complaint: Callable[..., str]) -> None:

@@ -128,6 +128,14 @@ def peer(
             show_default="evidence",
         ),
     ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="State with noise: differentially private for one sample more or less.", show_default="none"),
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="For --epsilon: the norm to clip features to, of a typical public sample.")
+    ] = None,
+    releases: Annotated[int, typer.Option(help="For --epsilon: how many statements it covers.")] = 1,
     share_clip: Annotated[
         float | None, typer.Option(help="Clip the rows of the shared head to this norm.", show_default="never")
     ] = None,

@@ -127,6 +127,9 @@ class PeerOptions:
     founders_file: Path | None = None
     invitation_file: Path | None = None
     one_voice: int | None = None
+    epsilon: float | None = None
+    clip: float | None = None
+    releases: int = 1
     rule: str | None = None
     share_clip: float | None = None
     share_noise: float = 0.0
@@ -155,12 +158,17 @@ class PeerOptions:
     def make_rule(self) -> Rule | None:
         """Return the rule by name, or your own as module:name; None for the default."""
         rule = None if self.rule is None else live_rule(rules.create(self.rule))
-        if self.one_voice is None:
+        wanted: dict[str, Any] = {} if self.one_voice is None else {"one_voice": self.one_voice}
+        if (self.epsilon is None) != (self.clip is None):
+            raise ValueError("--epsilon and --clip: noise on statements needs both")
+        if self.epsilon is not None:
+            wanted["privacy"] = {"epsilon": self.epsilon, "clip": self.clip, "releases": self.releases}
+        if not wanted:
             return rule
         rule = rule or default_rule()
         if not isinstance(rule, Evidence):
-            raise ValueError(f"--one-voice {self.one_voice}: only the rule evidence counts voices; add --rule evidence")
-        return replace(rule, one_voice=self.one_voice)
+            raise ValueError("--one-voice and --epsilon are options of the rule evidence: leave them out, or --rule")
+        return replace(rule, **wanted)
 
     def make_data(self, backbone: Backbone) -> PeerData | None:
         """Return the data of this peer; None if all data come over HTTP."""
