@@ -129,6 +129,24 @@ def ours(rule: str, size: Size) -> list[Row]:
     return rows
 
 
+def once(size: Size) -> list[Row]:
+    """Run our network with evidence, whose peers exchange statements once; return a row for every decision.
+
+    Time and bytes count from before the first datagram.
+    """
+    demo, latest = size.demo("evidence"), dict[int, float]()
+    with running(demo) as network:
+        before = loopback_bytes()
+        network.meet()
+        rows = [{"round": 0, "at": network.began, "accuracy": 0.0, "bytes": before}]
+        for event in network.learn():
+            if isinstance(event, PeerIteration) and event.accuracy is not None:
+                latest[event.peer] = event.accuracy
+                accuracy = sum(latest.values()) / demo.peers
+                rows.append({"round": 1, "at": event.at, "accuracy": accuracy, "bytes": loopback_bytes()})
+    return rows
+
+
 def theirs(name: str, size: Size, task: Path) -> list[Row]:
     """Run another system in its own environment; return its rows."""
     words = [str(python_of(name)), str(HERE / f"field_{name}.py"), str(task), "--rounds", str(size.rounds)]
@@ -166,13 +184,16 @@ def summed_up(name: str, size: Size, run: Callable[[], list[Row]], counted: bool
     except (subprocess.TimeoutExpired, RuntimeError) as error:
         why = f"not done after {LIMIT:.0f} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
         return {**summary, "failed": why}
-    took = [(later["at"] - row["at"]) / (later["round"] - row["round"]) for row, later in pairwise(rows)]
+    if rows[-1]["round"] == 1:
+        took, sent = [rows[-1]["at"] - rows[0]["at"]], (rows[-1]["bytes"] - rows[0]["bytes"]) / size.peers
+    else:
+        took = [(later["at"] - row["at"]) / (later["round"] - row["round"]) for row, later in pairwise(rows)][1:]
+        # What was sent before the first of two tested rounds belongs to setting up.
+        sent = (rows[-1]["bytes"] - rows[1]["bytes"]) / (rows[-1]["round"] - rows[1]["round"]) / size.peers
     good = next((row for row in rows if row["accuracy"] >= GOOD), None)
-    # What was sent before the first of two tested rounds belongs to setting up.
-    sent = (rows[-1]["bytes"] - rows[1]["bytes"]) / (rows[-1]["round"] - rows[1]["round"]) / size.peers
     return {
         **summary,
-        "seconds": median(took[1:]),
+        "seconds": median(took),
         "rounds": rows[-1]["round"],
         "accuracy": rows[-1]["accuracy"],
         "good_at": good and good["round"],
@@ -204,6 +225,7 @@ def measure(*, quick: bool, counted: bool, tell: Callable[[str], None] = lambda 
             runs: list[tuple[str, Callable[[], list[Row]]]] = [
                 (name, partial(ours, rule, size)) for name, rule in mine[: 1 if quick else 2]
             ]
+            runs.insert(0, ("Bristle, evidence", partial(once, size)))
             others = [("flower", "Flower 1.42, FedAvg, a server"), ("p2pfl", "p2pfl 0.4.4, FedAvg")]
             for name, told in others:
                 if name == "p2pfl" and size.peers > MOST_OF_P2PFL:

@@ -59,7 +59,7 @@ class Shot:
 
 
 SHOTS = (
-    Shot("live-5-peers", ("demo", "--peers", "5", "--attackers", "2", "--iterations", "60"), 30, "peer 0", "peer 2", 4),
+    Shot("live-5-peers", ("demo", "--peers", "5", "--attackers", "2", "--classes", "6"), 6, "peer 0", "attacker 1", 2),
     Shot("live-100-peers", ("simulate", "world.toml"), 40, "peer 3", "attacker 2", 5),
 )
 
@@ -126,7 +126,7 @@ def running(command: Sequence[str], folder: Path) -> Iterator[str]:
 
 
 def _iteration(browser: Browser) -> int:
-    found = re.search(r"iteration ([\d,]+)", str(browser.value("document.querySelector('#state').textContent")))
+    found = re.search(r": (?:iteration )?([\d,]+)", str(browser.value("document.querySelector('#state').textContent")))
     return int(found[1].replace(",", "")) if found else 0
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from bristle.peer.http import render
-from bristle.peer.record import Heard, Iteration
+from bristle.peer.record import Heard, HeardClass, Iteration
 from bristle.peer.status import ClassCount, NeighbourStatus, Status
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -61,6 +61,23 @@ def test_every_line_is_of_the_text_format() -> None:
     assert [values[f'bristle_neighbours_reached{{way="{way}"}}'] for way in ("directly", "locally", "forwarded")] == [
         *(1, 0, 1)
     ]
+
+
+def test_statements_are_counted_by_what_became_of_them_and_of_their_means() -> None:
+    means = tuple(
+        HeardClass(label=label, count=12, share=0.2, reason=reason, words=reason)
+        for label, reason in ((0, "kept"), (1, "kept"), (2, "dissents"))
+    )
+    heard = Heard(sender="ab" * 20, number=7, expires=9, share=0.2, reason="kept", words="kept", classes=means)
+    told = replace(status(), decided=Iteration(iteration=3, at=1.0, seconds=0.1, heard=(heard,)))
+    text = render(told)
+    assert 'bristle_statements{reason="kept"} 1\n' in text
+    assert 'bristle_statement_means{reason="dissents"} 1\n' in text
+    assert 'bristle_statement_means{reason="kept"} 2\n' in text
+    assert "bristle_statement" not in render(status()).replace("bristle_statements_in", "").replace(
+        "bristle_statements_out", ""
+    )
+    assert Status.from_dict(told.to_dict()) == told
 
 
 def test_a_status_comes_back_from_json() -> None:

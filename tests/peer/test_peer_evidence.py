@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from rich.console import Console
 
 from bristle import Head, Peer, load_head, rules, save_head
 from bristle.backbones import Backbone, export_classifier
+from bristle.commands.status import show
 from bristle.p2p import Overlay
 from bristle.p2p.statements import ReceivedStatement
 from bristle.peer.pace import Pace
@@ -72,6 +75,13 @@ def test_two_peers_learn_from_one_statement_each(make_peer: MakePeer, digits: An
                 assert {one.label: one.count for one in heard.classes} == dict.fromkeys(
                     range(7) if other is a else range(3, 10), 30
                 )
+            screen = Console(width=150, record=True, file=io.StringIO())
+            show(a.status(), screen)
+            told = screen.export_text()
+            assert "Statements weighed last" in told
+            assert f"{b.key_id[:16]}" in told
+            assert "9: 30" in told
+            assert "1 statements" in told
             images = digits.images[::30]
             np.testing.assert_allclose(a.probabilities(images).sum(axis=1), 1, rtol=1e-5)
             scores = digits.test[0] @ a.head.T + a.bias

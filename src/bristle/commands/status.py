@@ -64,7 +64,7 @@ def show(status: Status, console: Console | None = None) -> None:
     for name, value in (
         ("peer", f"{status.key_id} ({state})"),
         ("group", status.application),
-        ("iteration", str(status.iteration)),
+        ("decisions" if _states(status) else "iteration", str(status.iteration)),
         ("accuracy", "not measured" if status.accuracy is None else f"{status.accuracy:.1%}"),
         ("samples", _samples(status)),
         ("traffic", _traffic(status)),
@@ -80,12 +80,25 @@ def show(status: Status, console: Console | None = None) -> None:
     if status.members:
         screen.print(_members(status))
     if status.decided is not None:
-        _show_decided(status.decided, screen)
+        show_them = _show_statements if _states(status) else _show_heads
+        show_them(status, status.decided, screen)
     elif status.last is not None:
-        screen.print(f"\nNo heads received lately; the last iteration ended {_when(status.last)}.")
+        screen.print(f"\nNothing received lately; the last iteration ended {_when(status.last)}.")
 
 
-def _show_decided(decided: Iteration, screen: Console) -> None:
+def _show_statements(status: Status, decided: Iteration, screen: Console) -> None:
+    names = [one.name for one in status.samples]
+    table = Table(title=f"\nStatements weighed last ({_when(decided)})", title_justify="left")
+    for name in ("author", "states", "share", "what became of it"):
+        table.add_column(name, justify="right" if name == "share" else "left")
+    for one in sorted(decided.heard, key=lambda one: -one.share):
+        stated = ", ".join(f"{names[each.label]}: {each.count}" for each in one.classes)
+        unlike = [f"class {names[each.label]}: {each.words}" for each in one.classes if each.reason != one.reason]
+        table.add_row(one.sender[:16], stated, f"{one.share:.1%}", "\n".join([one.words, *unlike]))
+    screen.print(table)
+
+
+def _show_heads(_: Status, decided: Iteration, screen: Console) -> None:
     table = Table(
         title=f"\nDecisions about the heads received last, in iteration {decided.iteration} ({_when(decided)})",
         title_justify="left",
@@ -151,11 +164,19 @@ def _samples(status: Status) -> str:
     return ", ".join(held) + " (training + held out)" if held else "none yet"
 
 
+def _states(status: Status) -> bool:
+    """Return whether the peer exchanges statements, by what it heard or sent last."""
+    if status.decided is not None:
+        return status.decided.heard[0].number is not None
+    return status.counters.get("statements_out", 0) > 0 and not status.counters.get("heads_out", 0)
+
+
 def _traffic(status: Status) -> str:
     count = status.counters.get
+    what = "statements" if _states(status) else "heads"
     return (
-        f"{_bytes(count('bytes_out', 0))} out in {count('heads_out', 0)} heads, {_bytes(count('bytes_in', 0))} in "
-        f"with {count('heads_in', 0)} heads; {_bytes(status.bytes_last_day)} out in the last day; "
+        f"{_bytes(count('bytes_out', 0))} out in {count(f'{what}_out', 0)} {what}, {_bytes(count('bytes_in', 0))} in "
+        f"with {count(f'{what}_in', 0)} {what}; {_bytes(status.bytes_last_day)} out in the last day; "
         f"{count('retransmissions', 0)} retransmissions; {_bytes(count('bytes_forwarded', 0))} forwarded for others"
     )
 

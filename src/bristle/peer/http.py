@@ -22,6 +22,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from bristle._core.files import write_atomically
+from bristle.peer.record import Iteration
 from bristle.peer.status import Status
 from bristle.peer.store import KEPT_DECISIONS
 from bristle.peer.store_files import ENDPOINT, TOKEN, TryAgainError
@@ -77,6 +78,8 @@ def _metrics(status: Status) -> Iterable[Metric]:
         ("heads_in", "Heads received whole and found well signed."),
         ("heads_out", "Heads that a neighbour acknowledged."),
         ("heads_given_up", "Heads that no acknowledgement came for."),
+        ("statements_in", "Statements of others received whole and found well signed."),
+        ("statements_out", "Statements that a neighbour acknowledged."),
         ("retransmissions", "Chunks that were sent again."),
     ):
         yield Metric(f"bristle_{name}_total", words, "counter", (({}, counters.get(name, 0)),))
@@ -97,19 +100,32 @@ def _metrics(status: Status) -> Iterable[Metric]:
             for use, count in (("training", one.training), ("held-out", one.held_out))
         ),
     )
+    if status.decided is not None and any(one.number is not None for one in status.decided.heard):
+        yield from _of_statements(status.decided)
     if last is not None:
         yield _gauge("bristle_last_iteration_timestamp_seconds", "When the last iteration ended.", last.at)
         yield _gauge("bristle_last_iteration_seconds", "How long integrating and training took.", last.seconds)
         reasons = sorted({one.reason for one in last.heard})
         yield Metric(
             "bristle_last_heard",
-            "Heads received before the last iteration, by what became of them.",
+            "Heads or statements that the last iteration was about, by what became of them.",
             "gauge",
             tuple(({"reason": reason}, sum(one.reason == reason for one in last.heard)) for reason in reasons),
         )
         yield _gauge("bristle_last_share", "Share of the head that came from others.", sum(o.share for o in last.heard))
     if status.accuracy is not None:
         yield _gauge("bristle_accuracy", "Accuracy on the test set that the peer was given.", status.accuracy)
+
+
+def _of_statements(decided: Iteration) -> Iterable[Metric]:
+    """Yield what became of the statements that count: of each whole one, and of each mean in it."""
+    whole = Counter(one.reason for one in decided.heard)
+    means = Counter(each.reason for one in decided.heard for each in one.classes)
+    for name, words, found in (
+        ("bristle_statements", "Statements of others that count now, by what became of them.", whole),
+        ("bristle_statement_means", "Means of classes in these statements, by what became of them.", means),
+    ):
+        yield Metric(name, words, "gauge", tuple(({"reason": reason}, found[reason]) for reason in sorted(found)))
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:

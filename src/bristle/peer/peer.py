@@ -292,6 +292,11 @@ class Peer:
             self._runs.discard(stopping)
 
     @property
+    def exchanges_evidence(self) -> bool:
+        """Whether its rule exchanges evidence, and not heads."""
+        return self._rule.shares == "evidence"
+
+    @property
     def iteration(self) -> int:
         """Number of iterations since the peer first ran."""
         return self._open_state.iteration

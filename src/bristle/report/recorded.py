@@ -105,9 +105,10 @@ def run_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> Snapshot:
     heard = next((one for one in reversed(records) if one["heard"]), None)
     shown = [] if heard is None else list(heard["heard"])[: room_for(1) - 1]
     others = tuple(
-        Member(name=one["sender"][:SHOWN], kind=MemberKind.UNKNOWN, iteration=int(one["iteration"])) for one in shown
+        Member(name=one["sender"][:SHOWN], kind=MemberKind.UNKNOWN, iteration=one["iteration"]) for one in shown
     )
     last = records[-1]["iteration"]
+    stated = heard is not None and shown[0].get("number") is not None
     measured = [
         (one["iteration"], float(one["accuracy"]), None, None) for one in records if one["accuracy"] is not None
     ]
@@ -123,7 +124,8 @@ def run_of_peer(records: Sequence[Mapping[str, Any]], *, name: str) -> Snapshot:
     )  # fmt: skip
     return Snapshot(
         title=name,
-        subtitle=f"{len(records)} iterations of one peer",
+        subtitle=f"{len(records)} {'decisions' if stated else 'iterations'} of one peer",
+        unit="decisions" if stated else "iteration",
         rule=THIS_PEER,
         state=RunState.ENDED,
         iteration=last,

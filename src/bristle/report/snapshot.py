@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -96,6 +96,8 @@ class Judgement:
         The share of each row of the new head that came from each.
     unseen : int
         Heads from members that are not shown.
+    class_words : integer array [senders, classes], optional
+        Of statements: which of the snapshot's phrases says what became of each mean.
     """
 
     receiver: int
@@ -104,6 +106,7 @@ class Judgement:
     reasons: Sequence[int]
     weights: npt.NDArray[Any]
     unseen: int = 0
+    class_words: npt.NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,10 @@ class Snapshot:
         Other curves to compare with: iteration and accuracy.
     left_out, classes_left_out : int
         Members and classes that are not shown.
+    unit : str
+        What `iteration` and `history` count: ``"iteration"`` where peers exchange heads; else in the plural.
+    phrases : sequence of str
+        What became of a mean, in words, for peers that exchange statements.
     """
 
     title: str
@@ -155,6 +162,8 @@ class Snapshot:
     references: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     left_out: int = 0
     classes_left_out: int = 0
+    unit: str = "iteration"
+    phrases: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object; weights as 16-bit integers in base64. Of very many classes the first are listed."""
@@ -168,6 +177,7 @@ class Snapshot:
             "judgements": [_judgement(one, len(classes)) for one in self.judgements],
             "history": thinned(self.history),
             "references": {name: thinned(points) for name, points in self.references.items()},
+            "phrases": list(self.phrases),
         }
 
 
@@ -203,6 +213,9 @@ def _judgement(one: Judgement, classes: int) -> dict[str, Any]:
         "senders": [int(sender) for sender in one.senders],
         "reasons": [int(reason) for reason in one.reasons],
         "weights": b64encode(whole.tobytes()).decode(),
+        "class_words": None
+        if one.class_words is None
+        else b64encode(np.asarray(one.class_words[:, :classes], dtype="<u2").tobytes()).decode(),
     }
 
 
@@ -241,6 +254,8 @@ def _read(fields: Mapping[str, Any]) -> Snapshot:
         },
         left_out=int(fields["left_out"]),
         classes_left_out=int(fields["classes_left_out"]),
+        unit=str(fields.get("unit", "iteration")),  # Recordings of earlier versions have none.
+        phrases=tuple(str(one) for one in fields.get("phrases", ())),
     )
 
 
@@ -261,7 +276,10 @@ def _read_member(fields: Mapping[str, Any], classes: int, members: int) -> Membe
 def _read_judgement(fields: Mapping[str, Any], members: int, classes: int) -> Judgement:
     senders, reasons = fields["senders"], fields["reasons"]
     whole = np.frombuffer(b64decode(fields["weights"], validate=True), dtype="<u2")
-    if len(reasons) != len(senders) or whole.size != len(senders) * classes:
+    words = fields.get("class_words")
+    phrases = None if words is None else np.frombuffer(b64decode(words, validate=True), dtype="<u2")
+    sizes = {one.size for one in (whole, phrases) if one is not None}
+    if len(reasons) != len(senders) or sizes != {len(senders) * classes}:
         raise ValueError(f"a snapshot has {len(senders)} senders, {len(reasons)} reasons and {whole.size} weights")
     (receiver,) = _positions([fields["receiver"]], members) or (0,)
     return Judgement(
@@ -271,6 +289,7 @@ def _read_judgement(fields: Mapping[str, Any], members: int, classes: int) -> Ju
         reasons=[int(Reason(reason)) for reason in reasons],
         weights=whole.reshape(len(senders), classes) / FULL_WEIGHT,
         unseen=int(fields["unseen"]),
+        class_words=None if phrases is None else phrases.reshape(len(senders), classes),
     )
 
 
@@ -296,3 +315,22 @@ def _number(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"a snapshot holds {number}, which is not a number to draw")
     return number
+
+
+class Phrases:
+    """Collects what became of means, in words: a page holds each phrase once."""
+
+    def __init__(self) -> None:
+        self._places = {Reason.SILENT.words: 0}
+
+    def table(self, said: Sequence[Mapping[int, str]], classes: int) -> npt.NDArray[np.int64]:
+        """Return the place of the phrase of each sender and class [senders, classes], given phrases by class."""
+        found = np.zeros((len(said), classes), dtype=np.int64)
+        for row, words in enumerate(said):
+            for label, phrase in words.items():
+                if phrase in self._places or len(self._places) <= FULL_WEIGHT:
+                    found[row, label] = self._places.setdefault(phrase, len(self._places))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)

@@ -10,7 +10,7 @@ import numpy as np
 from bristle.commands.dashboard import Feed
 from bristle.commands.demo import Demo, Row
 from bristle.commands.demo.tally import Standing, Tally
-from bristle.report.snapshot import Judgement, Member, MemberKind, RunState, Snapshot, room_for
+from bristle.report.snapshot import Judgement, Member, MemberKind, Phrases, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
 
 DIGITS = tuple(map(str, range(10)))
@@ -57,7 +57,12 @@ class DemoBoard:
         demo, tally = self.demo, self.tally
         attackers = f"{demo.attackers} attackers ({demo.attack})" if demo.attackers else "no attackers"
         lost = f", {demo.impairment.loss:.0%} of datagrams lost" if demo.impairment else ""
-        at = 0 if tally is None else int(tally.rounds)
+        at, total, phrases = 0, demo.iterations, Phrases()
+        if demo.evidence:
+            at, total = 0 if tally is None else tally.known, demo.members - 1
+        elif tally is not None:
+            at = int(tally.rounds)
+        judgements = [self._judgement(member, phrases) for member in self._shown]
         return Snapshot(
             title="A real network on this machine",
             subtitle=f"{demo.peers} peers with {demo.classes_per_peer} of 10 digits each, {attackers}, rule: "
@@ -65,13 +70,15 @@ class DemoBoard:
             rule=demo.rule,
             state=state,
             iteration=at,
-            total=demo.iterations,
+            total=total,
+            unit="statements known" if demo.evidence else "iteration",
             classes=DIGITS,
             members=tuple(self._member(member) for member in self._shown),
-            judgements=tuple(found for member in self._shown if (found := self._judgement(member)) is not None),
+            judgements=tuple(found for found in judgements if found is not None),
+            phrases=tuple(phrases) if demo.evidence else (),
             history=[] if tally is None else tally.history,
             band="Mean of the benign peers on 10,000 test images; the band goes from the worst peer to the best. "
-            "Fedavg and local were simulated on the same samples.",
+            "Other rules were simulated on the same samples.",
             oracle=self.oracle,
             references=self._references(),
             left_out=demo.members - len(self._shown),
@@ -98,11 +105,11 @@ class DemoBoard:
         known = replace(known, bytes_in=connected.bytes_in, bytes_out=standing.bytes_out)
         return replace(known, refused=connected.refused, hears=hears)
 
-    def _judgement(self, member: int) -> Judgement | None:
-        standing = self._standing(member)
-        if standing is None or self.tally is None or not standing.heard or standing.weights is None:
+    def _judgement(self, member: int, phrases: Phrases) -> Judgement | None:
+        standing, tally = self._standing(member), self.tally
+        if standing is None or tally is None or not standing.heard or standing.weights is None:
             return None
-        senders = [self.tally.number(one) for one in standing.heard]
+        senders = [tally.number(one) for one in standing.heard]
         kept = [place for place, sender in enumerate(senders) if sender in self._place]
         return Judgement(
             receiver=self._place[member],
@@ -111,10 +118,20 @@ class DemoBoard:
             reasons=[int(Reason[standing.heard[place].reason.upper().replace("-", "_")]) for place in kept],
             weights=standing.weights[np.array(kept, dtype=np.int64)],
             unseen=len(senders) - len(kept),
+            class_words=phrases.table(
+                [{one.label: tally.named(one.words) for one in standing.heard[place].classes} for place in kept],
+                len(DIGITS),
+            )
+            if self.demo.evidence
+            else None,
         )
 
     def _references(self) -> dict[str, list[tuple[int, float]]]:
         found: dict[str, list[tuple[int, float]]] = {}
         for row in self.compared:
-            found.setdefault(row["rule"], []).append((row["iteration"], row["accuracy_mean"]))
+            if row["rule"] != self.demo.rule:
+                found.setdefault(row["rule"], []).append((row["iteration"], row["accuracy_mean"]))
+        if self.demo.evidence:  # Iterations are no statements: where they end is what can be compared.
+            ends = {rule: points[-1][1] for rule, points in found.items()}
+            return {rule: [(0, end), (self.demo.members - 1, end)] for rule, end in ends.items()}
         return found

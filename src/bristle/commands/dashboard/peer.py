@@ -13,7 +13,17 @@ from bristle.commands.dashboard import Feed
 from bristle.peer.peer import Peer
 from bristle.peer.record import Turn
 from bristle.peer.store import KEPT_DECISIONS
-from bristle.report.snapshot import MOST_POINTS, Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
+from bristle.report.snapshot import (
+    MOST_POINTS,
+    Judgement,
+    Member,
+    MemberKind,
+    Phrases,
+    Point,
+    RunState,
+    Snapshot,
+    room_for,
+)
 
 BETWEEN = 0.5
 """Seconds between checks for viewers; neighbours also change between iterations."""
@@ -86,6 +96,8 @@ class PeerBoard:
         others = list(dict.fromkeys([*heard, *neighbours]))
         shown = others[: room_for(len(classes)) - 1]
         place = {key_id: at for at, key_id in enumerate(shown, start=1)}
+        phrases = Phrases()
+        judgements = self._judgement(place, phrases)
         waiting = f", held back: it {status.waiting}" if status.waiting else ""
         own = Member(
             name="this peer",
@@ -102,6 +114,8 @@ class PeerBoard:
             title=status.application,
             subtitle=f"peer {status.key_id[:SHOWN]} on {status.address}, {len(neighbours)} neighbours{waiting}",
             rule="this peer",
+            unit="decisions" if self.peer.exchanges_evidence else "iteration",
+            phrases=tuple(phrases) if self.peer.exchanges_evidence else (),
             state=state,
             iteration=status.iteration,
             total=self._total,
@@ -113,13 +127,13 @@ class PeerBoard:
                     for key_id in shown
                 ),
             ),
-            judgements=self._judgement(place),
+            judgements=judgements,
             history=self._history,
             band="On the test samples that came with the data of this peer." if self._history else "",
             left_out=len(others) - len(shown),
         )
 
-    def _judgement(self, place: dict[str, int]) -> tuple[Judgement, ...]:
+    def _judgement(self, place: dict[str, int], phrases: Phrases) -> tuple[Judgement, ...]:
         if self._heard is None:
             return ()
         turn = self._heard
@@ -132,5 +146,10 @@ class PeerBoard:
             reasons=to_numpy(turn.decision.reasons)[rows].tolist(),
             weights=to_numpy(turn.decision.weights)[rows],
             unseen=len(turn.senders) - len(kept),
+            class_words=phrases.table(
+                [{one.label: one.words for one in turn.record.heard[at].classes} for at in kept], len(self.peer.classes)
+            )
+            if self.peer.exchanges_evidence
+            else None,
         )
         return (one,)

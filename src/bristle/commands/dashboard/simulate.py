@@ -11,6 +11,7 @@ from bristle._core import to_numpy
 from bristle.commands.dashboard import Feed
 from bristle.report.snapshot import Judgement, Member, MemberKind, Point, RunState, Snapshot, room_for
 from bristle.rules.decision import Reason
+from bristle.rules.evidence import EvidenceDecision
 from bristle.simulation import FeatureData, Scenario
 from bristle.simulation.measurement import Measurement
 from bristle.simulation.population import Population, oracle_accuracy, populate
@@ -105,6 +106,8 @@ class SimulationBoard:
             state=state,
             iteration=self._iteration,
             total=scenario.iterations,
+            unit="exchanges" if scenario.rule.shares == "evidence" else "iteration",
+            phrases=tuple(reason.words for reason in Reason) if scenario.rule.shares == "evidence" else (),
             classes=tuple(self.data.classes),
             members=tuple(self._member(int(member), place) for member in self._shown),
             judgements=tuple(self._judgements.values()),
@@ -167,6 +170,9 @@ class SimulationBoard:
                 reasons=reasons[row, kept].tolist(),
                 weights=np.asarray(weights[row, kept], dtype=np.float64),
                 unseen=int((there & ~known).sum()),
+                class_words=to_numpy(latest.decision.class_reasons)[row, kept]
+                if isinstance(latest.decision, EvidenceDecision)
+                else None,
             )
             self._hears[int(receiver)] = tuple(place[int(sender)] for sender in senders[known])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from bristle.commands.demo import FIGURE, ROW_EVERY, Demo, Row
 from bristle.commands.demo.worker import Connected, Finished, PeerIteration
-from bristle.peer.record import Heard
+from bristle.peer.record import SHOWN, Heard
 
 RECENT = 5
 """Iterations over which the live figures of a peer are taken."""
@@ -152,9 +153,8 @@ class Tally:
             self.whole.add(each.lately)
         scores = [each.accuracy for each in self.peers if each.accuracy is not None]
         if len(scores) == len(self.peers):
-            heard = round(fmean(len(each.heard) for each in self.peers))
-            before = [point for point in self.history if point[0] < heard]
-            self.history = [*before, (heard, fmean(scores), min(scores), max(scores))]
+            before = [point for point in self.history if point[0] < self.known]
+            self.history = [*before, (self.known, fmean(scores), min(scores), max(scores))]
 
     def _statement_row(self) -> Row:
         scores = [peer.accuracy or 0.0 for peer in self.peers]
@@ -173,6 +173,16 @@ class Tally:
         """Return the name of a member."""
         number = self._members[key_id]
         return f"peer {number}" if number < self.demo.peers else f"attacker {number - self.demo.peers + 1}"
+
+    def named(self, words: str) -> str:
+        """Return words about other members with their names in place of their key ids."""
+        names = {key_id[:SHOWN]: self.name(key_id) for key_id in self._members}
+        return re.sub(rf"\bpeer ([0-9a-f]{{{SHOWN}}})\b", lambda found: names.get(found[1], found[0]), words)
+
+    @property
+    def known(self) -> int:
+        """Mean number of statements that a benign peer knows, rounded."""
+        return round(fmean(len(peer.heard) for peer in self.peers))
 
     def number(self, heard: Heard) -> int:
         """Return the number of the member that sent a head."""

@@ -87,6 +87,7 @@ def _play(demo: Demo, board: DemoBoard, *, out: Path, json: Path | None) -> None
                     write_rows(json, learning())
             if demo.evidence and rows:
                 screen.print(f"{_learnt(rows[-1])} Now counting what they send when there is nothing new to say ...")
+                board.show(RunState.RUNNING)
                 tally.rest = network.rest()
         except KeyboardInterrupt:
             interrupted = True
@@ -279,7 +280,7 @@ def _decisions(tally: Tally) -> Table:
     table.add_column("from")
     table.add_column("decision")
     for one in sorted(tally.peers[0].heard, key=tally.number):
-        table.add_row(tally.name(one.sender), Text(one.words, style="" if one.reason == "kept" else "dim"))
+        table.add_row(tally.name(one.sender), Text(tally.named(one.words), style="" if one.reason == "kept" else "dim"))
     return table
 
 

@@ -1,4 +1,4 @@
-// Accuracy over iterations: the mean, a band, the oracle and what else to compare with; labels stand at the lines' ends.
+// Accuracy over iterations, or over what was heard: the mean, a band, the oracle and what else to compare with; labels stand at the lines' ends.
 const CHART = { left: 44, right: 138, top: 12, bottom: 34, height: 318 };
 const LINES = { oracle: "2 4", fedavg: "7 4", local: "1 5" };
 
@@ -44,7 +44,7 @@ class Chart {
     for (let at = 0; at <= last; at += step) {
       parts.push(drawn("text", { class: "tick", x: x(at), y: CHART.height - 14, "text-anchor": "middle" }, at.toLocaleString("en")));
     }
-    parts.push(drawn("text", { class: "tick", x: x(last / 2), y: CHART.height - 1, "text-anchor": "middle" }, "iteration"));
+    parts.push(drawn("text", { class: "tick", x: x(last / 2), y: CHART.height - 1, "text-anchor": "middle" }, this.model.snapshot.unit));
     return parts;
   }
 
@@ -94,7 +94,8 @@ class Chart {
     const { history, oracle, references, rule } = model.snapshot;
     if (!history.length) return "No accuracy has been measured yet.";
     const [at, mean, low, high] = history[history.length - 1];
-    const said = [`Accuracy after ${counted(at, "iteration")}: ${rule} ${percent(mean)}`];
+    const after = model.statements ? `${at} ${model.snapshot.unit}` : counted(at, "iteration");
+    const said = [`Accuracy after ${after}: ${rule} ${percent(mean)}`];
     if (low !== null) said.push(high === null ? `the worst peer ${percent(low)}` : `from ${percent(low)} to ${percent(high)}`);
     if (oracle !== null) said.push(`oracle ${percent(oracle)}`);
     for (const [name, points] of Object.entries(references)) {

@@ -184,7 +184,7 @@ class Graph {
     const used = there.filter((edge) => edge.state === 2).length;
     const who = selected === null ? "Together, the peers" : model.name(selected);
     const words = edges.length
-      ? `${who} ${selected === null ? "have" : "has"} ${counted(there.length, "incoming line")} and used ${used} of them in the last iteration.`
+      ? `${who} ${selected === null ? "have" : "has"} ${counted(there.length, "incoming line")} and used ${used} of them in the last ${model.statements ? "decision" : "iteration"}.`
       : "Nobody is connected yet.";
     setAttribute(this.canvas, "aria-label", words);
     setText(byId("graph-note"), words);

@@ -80,7 +80,8 @@ function showHeader() {
   let [sign, words] = STATES[state];
   if (!live && !trouble) [sign, words] = ["◷", snapshot.state === "interrupted" ? "Recorded, interrupted" : "Recorded"];
   if (!trouble && (snapshot.iteration || snapshot.state !== "starting")) {
-    words += `: iteration ${snapshot.iteration.toLocaleString("en")}${snapshot.total ? ` of ${snapshot.total.toLocaleString("en")}` : ""}`;
+    const done = `${snapshot.iteration.toLocaleString("en")}${snapshot.total ? ` of ${snapshot.total.toLocaleString("en")}` : ""}`;
+    words += model.statements ? `: ${done} ${snapshot.unit}` : `: iteration ${done}`;
   }
   const pill = byId("state");
   if (pill.dataset.state !== state && (state === "ended" || state === "interrupted")) announce("The run has ended.");
@@ -111,9 +112,10 @@ function showReceivers() {
   }
   const wanted = receiver() === null ? "" : String(receiver());
   if (select.value !== wanted) select.value = wanted;
-  const who = receiver() === null ? "each peer's head, on average over those who heard it" : `each head, by ${model.name(receiver())}`;
+  const who = receiver() === null ? `each peer's ${model.what}, on average over those who heard it` : `each ${model.what}, by ${model.name(receiver())}`;
+  const part = model.statements ? "the mean of every class" : "every class's row";
   const more = model.snapshot.classes_left_out ? ` Classes not shown: ${model.snapshot.classes_left_out}.` : "";
-  setText(byId("matrix-note"), `How much of every class's row came from ${who}. Choose a cell for the reason; arrow keys move.${more}`);
+  setText(byId("matrix-note"), `How much of ${part} came from ${who}. Choose a cell for the reason; arrow keys move.${more}`);
 }
 
 function worstAndBest(point) {
@@ -130,7 +132,7 @@ function showTiles() {
   if (!own) tiles.push(["Oracle", snapshot.oracle === null ? "–" : percent(snapshot.oracle), "all samples in one place"]);
   const theirs = model.attackersWeight();
   const heads = [...model.judgements.values()].reduce((sum, one) => sum + one.senders.length, 0);
-  if (theirs === null) tiles.push(["Heads judged", heads.toLocaleString("en"), "in the last decisions"]);
+  if (theirs === null) tiles.push([model.statements ? "Statements weighed" : "Heads judged", heads.toLocaleString("en"), "in the last decisions"]);
   else tiles.push(["Attackers’ weight", heads ? percent(theirs) : "–", "of all weight given to others"]);
   const sent = model.members.map((member) => member.bytes_out).filter((count) => count !== null);
   tiles.push([own ? "Sent" : "Sent by a peer", sent.length ? bytes(Math.round(sent.reduce((sum, count) => sum + count, 0) / sent.length)) : "–", own ? "since it first ran" : "on average, since the start"]);

@@ -34,12 +34,12 @@ class Matrix {
   }
 
   async build(model) {
-    const key = JSON.stringify([model.classes, model.members.map((member) => [member.name, member.kind])]);
+    const key = JSON.stringify([model.classes, model.what, model.members.map((member) => [member.name, member.kind])]);
     if (key === this.key) return;
     this.key = key;
     this.rows = [];
     this.heads = [];
-    const heading = make("div", { role: "row", class: "heading" }, make("span", { role: "columnheader", class: "from" }, "Head of"));
+    const heading = make("div", { role: "row", class: "heading" }, make("span", { role: "columnheader", class: "from" }, model.statements ? "Statement of" : "Head of"));
     for (const name of model.classes) {
       const held = make("span", { class: "held" });
       this.heads.push(held);
@@ -102,15 +102,15 @@ class Matrix {
 
   legend(model, scale) {
     const legend = byId("matrix-legend");
-    const key = `${percent(scale, scale < 0.1 ? 1 : 0)} ${model.knowsKinds}`;
+    const key = `${percent(scale, scale < 0.1 ? 1 : 0)} ${model.knowsKinds} ${model.what}`;
     if (legend.dataset.key === key) return;
     legend.dataset.key = key;
-    const parts = ["Numbers are percentages of a row of the new head. 0 ", make("span", { class: "scale", "aria-hidden": "true" }), ` ${percent(scale, scale < 0.1 ? 1 : 0)}`];
+    const parts = [model.statements ? "Numbers are percentages of the mean of a class. 0 " : "Numbers are percentages of a row of the new head. 0 ", make("span", { class: "scale", "aria-hidden": "true" }), ` ${percent(scale, scale < 0.1 ? 1 : 0)}`];
     if (model.knowsKinds) {
       parts.push(make("span", { class: "key" }, make("span", { class: "sign benign", "aria-hidden": "true" }, SIGNS.benign), "benign peer"));
       parts.push(make("span", { class: "key" }, make("span", { class: "sign malicious", "aria-hidden": "true" }, SIGNS.malicious), "attacker, hatched"));
     }
-    parts.push(make("span", { class: "key" }, "– not heard"));
+    parts.push(make("span", { class: "key" }, model.statements ? "– not known" : "– not heard"));
     legend.replaceChildren(...parts);
   }
 

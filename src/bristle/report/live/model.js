@@ -1,11 +1,11 @@
 // A snapshot as the parts of the page want it: who gave what to whom, and why.
 const USED = new Set(["kept", "clipped"]);
 
-function unpacked(text) {
+function unpacked(text, whole = 65535) {
   const raw = atob(text);
   const values = new Float32Array(raw.length >> 1);
   for (let at = 0; at < values.length; at += 1) {
-    values[at] = (raw.charCodeAt(2 * at) | (raw.charCodeAt(2 * at + 1) << 8)) / 65535;
+    values[at] = (raw.charCodeAt(2 * at) | (raw.charCodeAt(2 * at + 1) << 8)) / whole;
   }
   return values;
 }
@@ -18,8 +18,12 @@ class Model {
     this.classes = snapshot.classes;
     this.judgements = new Map();
     for (const one of snapshot.judgements) {
-      this.judgements.set(one.receiver, { ...one, weights: unpacked(one.weights) });
+      const words = one.class_words ? unpacked(one.class_words, 1) : null;
+      this.judgements.set(one.receiver, { ...one, weights: unpacked(one.weights), words });
     }
+    // Peers that exchange evidence state means of classes; others send heads.
+    this.statements = snapshot.unit !== "iteration";
+    this.what = this.statements ? "statement" : "head";
     const kinds = new Set(this.members.map((member) => member.kind));
     this.knowsKinds = kinds.has("benign") || kinds.has("malicious");
   }
@@ -43,24 +47,45 @@ class Model {
     const row = judgement.weights.subarray(place * width, (place + 1) * width);
     let best = 0;
     for (let at = 1; at < width; at += 1) if (row[at] > row[best]) best = at;
+    if (this.statements) return `${reason.words}: ${this.counted(judgement, place)}`;
     const share = this.share(judgement, place);
     return `${reason.words}: ${percent(share)} of the head, at most ${percent(row[best])} (class ${this.classes[best]})`;
+  }
+
+  // Of a statement: the classes whose mean it has a part in, and those that it states without one.
+  counted(judgement, place) {
+    const width = this.classes.length;
+    const named = (wanted) => this.classes.filter((_, at) => wanted(judgement.weights[place * width + at], this.classWords(judgement, place, at)));
+    const used = named((weight) => weight > 0);
+    const unused = named((weight, words) => weight === 0 && words !== null && !words.startsWith("says nothing"));
+    const told = used.length ? `has a part in the mean of ${listed(used)}` : "has no part in any mean";
+    return unused.length ? `${told}; not in that of ${listed(unused)}` : told;
+  }
+
+  // Why a mean counts for what it does, where that is known for every class.
+  classWords(judgement, place, column) {
+    if (!judgement.words) return null;
+    return this.snapshot.phrases[judgement.words[place * this.classes.length + column]] ?? null;
   }
 
   // A row for every member: what `receiver` gave it, class by class (null: it was not heard).
   givenBy(receiver) {
     const width = this.classes.length;
-    const rows = this.members.map(() => ({ cells: null, why: "not heard in its last iteration" }));
+    const missing = this.statements ? "it knows no statement of it" : "not heard in its last iteration";
+    const rows = this.members.map(() => ({ cells: null, why: missing }));
     const judgement = this.judgements.get(receiver);
     const own = new Float32Array(width).fill(1);
     if (judgement) {
       judgement.senders.forEach((sender, place) => {
         const cells = judgement.weights.subarray(place * width, (place + 1) * width);
         for (let at = 0; at < width; at += 1) own[at] -= cells[at];
-        rows[sender] = { cells, why: this.why(judgement, place) };
+        const words = judgement.words && this.classes.map((_, at) => this.classWords(judgement, place, at));
+        rows[sender] = { cells, why: this.why(judgement, place), words };
       });
-      for (let at = 0; at < width; at += 1) own[at] = Math.max(0, own[at]);
-      rows[receiver] = { cells: own, why: "its own head: what no other was given", own: true };
+      const holds = this.statements ? this.members[receiver].holds : null;
+      for (let at = 0; at < width; at += 1) own[at] = holds && !holds.includes(at) ? 0 : Math.max(0, own[at]);
+      const why = this.statements ? "its own samples" : "its own head: what no other was given";
+      rows[receiver] = { cells: own, why, own: true };
     } else {
       for (const row of rows) row.why = "it has not decided about anything yet";
     }

@@ -35,7 +35,7 @@ class Peers {
   async build(model, key) {
     this.key = key;
     this.rows = [];
-    const heads = ["Peer", "Classes held", "Iteration", "Accuracy", "In", "Out", "Refused", "Neighbours"];
+    const heads = ["Peer", "Classes held", model.statements ? "Decisions" : "Iteration", "Accuracy", "In", "Out", "Refused", "Neighbours"];
     const table = make("div", { role: "table", class: "peers", "aria-label": "Every peer, with what it holds, sent and received" },
       make("div", { role: "row", class: "heading" }, ...heads.map((text, at) => make("span", { role: "columnheader", class: at > 1 ? "number" : "" }, text))));
     this.container.replaceChildren(table);
@@ -56,7 +56,7 @@ function groups(model, tally, named) {
   const rank = { benign: 0, own: 1, unknown: 2, malicious: 3 };
   for (const [kind, found] of [...tally].sort((a, b) => rank[a[0]] - rank[b[0]])) {
     const whose = { benign: "of benign peers", malicious: "of attackers", unknown: "of neighbours", own: "of its own" }[kind];
-    const item = make("li", {}, make("h3", {}, make("span", { class: `sign ${kind}`, "aria-hidden": "true" }, SIGNS[kind]), `${counted(found.heads, "head")} ${whose}`));
+    const item = make("li", {}, make("h3", {}, make("span", { class: `sign ${kind}`, "aria-hidden": "true" }, SIGNS[kind]), `${counted(found.heads, model.what)} ${whose}`));
     for (const [code, senders] of [...found.reasons].sort((a, b) => b[1].length - a[1].length)) {
       const who = named ? listed(senders.map((sender) => model.name(sender))) : `${senders.length} of ${found.heads}`;
       item.append(make("p", {}, make("strong", {}, model.reasons[code].words), make("span", { class: "muted" }, ` · ${who}`)));
@@ -81,7 +81,7 @@ function aboutOne(model, member) {
     say("Classes held", ...(all ? ["all"] : one.holds.length ? one.holds.map((at) => make("span", { class: "chip" }, model.classes[at])) : ["none"]));
   }
   if (one.accuracy !== null) say("Accuracy", percent(one.accuracy));
-  if (one.iteration !== null) say("Iteration", one.iteration.toLocaleString("en"));
+  if (one.iteration !== null) say(model.statements ? "Decisions" : "Iteration", one.iteration.toLocaleString("en"));
   if (one.bytes_in !== null || one.bytes_out !== null) say("Traffic", `${bytes(one.bytes_in)} in, ${bytes(one.bytes_out)} out`);
   const refused = Object.entries(one.refused).filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]);
   if (refused.length) say("Refused", refused.map(([kind, count]) => `${count} × ${kind}`).join(", "));
@@ -89,8 +89,8 @@ function aboutOne(model, member) {
   if (one.hears !== null) say("Connected to", one.hears.length ? listed(one.hears.map((other) => model.name(other))) : "nobody");
   const judgement = model.judgements.get(member);
   if (judgement) {
-    const unseen = judgement.unseen ? ` ${counted(judgement.unseen, "more head")} came from peers that are not shown.` : "";
-    return [facts, make("p", { class: "muted" }, `Its last decision, in iteration ${judgement.iteration}.${unseen}`), groups(model, model.tally([member]), true)];
+    const unseen = judgement.unseen ? ` ${counted(judgement.unseen, `more ${model.what}`)} came from peers that are not shown.` : "";
+    return [facts, make("p", { class: "muted" }, `Its last decision, ${model.statements ? "number" : "in iteration"} ${judgement.iteration}.${unseen}`), groups(model, model.tally([member]), true)];
   }
   const others = make("ul", { class: "groups" });
   const reasons = new Map();
@@ -104,7 +104,7 @@ function aboutOne(model, member) {
     others.append(make("li", {}, make("p", {}, make("strong", {}, model.reasons[code].words),
       make("span", { class: "muted" }, ` · says ${listed(receivers.map((receiver) => model.name(receiver)))}`))));
   }
-  return [facts, make("p", { class: "muted" }, reasons.size ? "What others made of its last head." : "It has not decided about anything yet."), others];
+  return [facts, make("p", { class: "muted" }, reasons.size ? `What others made of its last ${model.what}.` : "It has not decided about anything yet."), others];
 }
 
 // Why one cell is what it is, in words.
@@ -112,9 +112,11 @@ function reasonFor(model, receiver, given, sender, column) {
   const row = given[sender];
   const who = receiver === null ? "All peers together" : model.name(receiver);
   const about = column === null ? "" : `, class ${model.classes[column]}`;
-  const title = receiver === sender ? `${who}, its own head${about}` : `${who} about ${model.name(sender)}${about}`;
-  let weight = "No weight: its head was not there.";
-  if (row.cells && column !== null) weight = `${percent(row.cells[column], 2)} of this row of the new head.`;
-  else if (row.cells) weight = `${percent(row.cells.reduce((sum, value) => sum + value, 0) / row.cells.length, 2)} of the new head.`;
-  return { title, weight, why: `${row.why[0].toUpperCase()}${row.why.slice(1)}.` };
+  const title = receiver === sender ? `${who}, its own ${model.statements ? "samples" : "head"}${about}` : `${who} about ${model.name(sender)}${about}`;
+  const whole = model.statements ? "all means, on average over the classes" : "the new head";
+  let weight = `No weight: its ${model.what} was not there.`;
+  if (row.cells && column !== null) weight = `${percent(row.cells[column], 2)} of ${model.statements ? "the mean of this class" : "this row of the new head"}.`;
+  else if (row.cells) weight = `${percent(row.cells.reduce((sum, value) => sum + value, 0) / row.cells.length, 2)} of ${whole}.`;
+  const why = (column !== null && row.words?.[column]) || row.why;
+  return { title, weight, why: `${why[0].toUpperCase()}${why.slice(1)}.` };
 }
