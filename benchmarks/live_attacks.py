@@ -19,6 +19,7 @@ import asyncio
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ async def live(scenario: Scenario, data: FeatureData, folder: Path) -> list[floa
                 pace=Pace(interval=0.1),
                 limits=limits,
                 test=(data.test, data.test_labels),
-                on_iteration=lambda turn, number=number: watch(number, turn),
+                on_iteration=partial(watch, number),
             )
             peers.append(await exits.enter_async_context(peer))
             peer.add(held.features, held.labels, features=True)

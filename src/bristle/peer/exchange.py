@@ -29,7 +29,7 @@ LIFETIME = 86_400
 """Seconds for which a statement counts; a peer that runs renews it when half of them have passed."""
 
 ENCODING: Encoding = "int8"
-"""How statements travel: a third of the bytes of float16, for less than 0.1 points of accuracy."""
+"""How statements travel: a quarter of the bytes of float16, for less than 0.1 points of accuracy."""
 
 LONGEST_REST = 3600.0
 """Seconds after which a peer at rest looks again whether there is anything to do: clocks may be set."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bristle.rules.decision import Reason
-from bristle.rules.evidence.statement import Statement, unfit
+from bristle.rules.evidence.statement import LARGEST, Statement, unfit
 from bristle.wire.grid import inflate
 from bristle.wire.refusal import Refusal
 from bristle.wire.sizes import COUNT_BYTES, VALUE_BYTES, Encoding, raw_statement_bytes
@@ -28,6 +28,9 @@ _TYPES: dict[Encoding, np.dtype[Any]] = {
 }
 _TOPS: dict[Encoding, int] = {"float32": 15, "float16": 15, "int8": 7}
 """The largest value of a row of a statement is stored as 2^(top - 1) or more, and less than 2^top."""
+
+_FACTOR_TOP = 4
+"""The same for factors in int8: they bear coarser steps than means, and are most of a statement."""
 
 _MOST = 127
 _LOWEST = -128
@@ -53,8 +56,9 @@ def encode_statement(statement: Statement, *, encoding: Encoding = "float16", co
 
     Each row is divided by the power of two that brings its largest value to 2^14 or more and below 2^15. So nothing
     overflows; in float16 values have eleven binary digits, and those below 2^-28 of the largest of their row an error
-    of at most 2^-39 of it. In int8 the largest value is brought to 64 or more, and values are rounded to whole numbers,
-    at most 127; what is stored of the diagonal is its square root. The same statement makes the same bytes.
+    of at most 2^-39 of it. In int8 the largest value is brought to 64 or more, of factors to 8 or more, and values are
+    rounded to whole numbers, at most 127; what is stored of the diagonal is its square root. The same statement makes
+    the same bytes.
 
     Raises
     ------
@@ -73,13 +77,26 @@ def encode_statement(statement: Statement, *, encoding: Encoding = "float16", co
     values = np.concatenate(
         [plain.rows[counts > 0], plain.factors, (np.sqrt(diagonal) if encoding == "int8" else diagonal)[None]]
     )
-    exponents = np.maximum(np.frexp(np.abs(values).max(axis=1))[1] - _TOPS[encoding], _LOWEST).astype(np.int8)
+    tops = np.full(len(values), _TOPS[encoding])
+    if encoding == "int8":
+        tops[np.count_nonzero(counts) : -1] = _FACTOR_TOP
+    exponents = np.maximum(np.frexp(np.abs(values).max(axis=1))[1] - tops, _LOWEST).astype(np.int8)
     scaled = np.ldexp(values, -exponents[:, None].astype(np.int32))
     if encoding == "int8":
-        scaled = np.rint(scaled).clip(-_MOST, _MOST)
+        # What is rounded up must not become too large for receivers.
+        bounds = np.append(np.full(len(values) - 1, LARGEST), np.sqrt(LARGEST))
+        most = np.minimum(_MOST, np.ceil(np.ldexp(bounds, -exponents.astype(np.int32))) - 1)[:, None]
+        scaled = np.rint(scaled).clip(-most, most)
     scaled = scaled.astype(_TYPES[encoding])
     raw = counts.tobytes() + exponents.tobytes() + _planes(scaled)
-    return zlib.compress(raw) if compress else raw
+    return _deflated(raw, encoding) if compress else raw
+
+
+def _deflated(raw: bytes, encoding: Encoding) -> bytes:
+    # Bytes of int8 do not repeat in sequences: what counts is how often each comes.
+    strategy = zlib.Z_HUFFMAN_ONLY if encoding == "int8" else zlib.Z_DEFAULT_STRATEGY
+    deflater = zlib.compressobj(6, zlib.DEFLATED, 15, 8, strategy)
+    return deflater.compress(raw) + deflater.flush()
 
 
 def largest_statement(shape: tuple[int, int], rank: int, encoding: Encoding, compression: int) -> int:
