@@ -145,7 +145,7 @@ def test_a_training_of_theirs_by_a_rule_of_ours() -> None:
         (lambda: AsAggregator("median")([np.ones(2), np.ones(3)]), r"vectors must be of one shape, not of \(2,\), "),
         (lambda: AsAggregator("median")(np.ones(3)), r"vectors must be NumPy arrays or torch tensors \[n, ...\]"),
         (lambda: AsAggregator("median", own=9)(np.ones((3, 2))), "own=9 names none of the 3 vectors"),
-        (lambda: AsAggregator("median")(np.full((3, 2), np.nan)), "vector 0 stands for the own one and is not fin"),
+        (lambda: AsAggregator("median")(np.full((3, 2), np.nan)), "vector 0 is the own one and is not fin"),
         (lambda: AsAggregator("krum", {"f": 4})(np.ones((5, 2))), r"Krum\(f=4.* has no answer for 5 usable vectors"),
         (lambda: AsRule(aggregator="Krumm"), "ByzFL has no aggregator 'Krumm'; it has Average, "),
         (lambda: AsRule(aggregator="Krum", parameters={"g": 1}), "ByzFL's Krum does not take {'g': 1}"),

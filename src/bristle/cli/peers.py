@@ -104,7 +104,7 @@ def peer(
         Path | None, typer.Option(help="File with the key ids of a closed group, one per line.")
     ] = None,
     found: Annotated[
-        bool, typer.Option("--found", help="Found a closed group: of this peer, and those whom its members invite.")
+        bool, typer.Option("--found", help="Found a closed group of this peer and those that its members invite.")
     ] = False,
     founders_file: Annotated[
         Path | None,
@@ -116,9 +116,9 @@ def peer(
     one_voice: Annotated[
         int | None,
         typer.Option(
-            help="In such a group, count all who came in by one member as one owner of a class: 1, by a member whom a "
-            "founder invited; 0, by a founder.",
-            show_default="everybody counts",
+            help="In such a group, count all members invited through one member as one owner of a class: 1, a member "
+            "that a founder invited; 0, a founder.",
+            show_default="every member counts",
         ),
     ] = None,
     rule: Annotated[

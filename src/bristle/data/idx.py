@@ -113,7 +113,7 @@ def _read(header: _Header) -> Bytes:
             _exactly(file, 4 + 4 * len(header.shape))
             content = _exactly(file, header.size)
             if file.read(1):
-                raise ValueError(f"{header.path}: goes on after the {header.size:,} bytes that it announces: {_REMEDY}")
+                raise ValueError(f"{header.path}: has more than the {header.size:,} bytes that it announces: {_REMEDY}")
     except _BROKEN as error:
         raise _corrupt(header.path, error) from error
     return np.frombuffer(content, dtype=np.uint8).reshape(header.shape)

@@ -78,7 +78,7 @@ class AsAggregator:
         if own not in there and self.rule.symmetric and there:
             own = there[0]
         if own not in there:
-            raise ValueError(f"vector {own} stands for the own one and is not finite; choose another by own=")
+            raise ValueError(f"vector {own} is the own one and is not finite; choose another with own=")
         others = xp.asarray([place for place in there if place != own], dtype=xp.int64, device=heads.device)
         decision = self.rule(heads[own, ...], xp.take(heads, others, axis=0), rng=self._rng)
         reasons = [Reason(int(code)) for code in to_numpy(decision.reasons)]

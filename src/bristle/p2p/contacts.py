@@ -194,7 +194,7 @@ class NeighbourSlots:
         return self._rng.choice(others) if others and self._contacts.is_named(address) else None
 
     def evict_for_isolated(self, address: Route, now: float) -> Link | None:
-        """Return a neighbour to evict for a peer without any neighbour, which might else stay isolated for ever.
+        """Return a neighbour to evict for a peer without any neighbour, which might otherwise stay isolated.
 
         At most one per keep-alive period, none that this peer called itself, and none of the older half: asking again
         and again evicts nobody who was here before.

@@ -91,7 +91,7 @@ class FloodFilter:
             self._socket.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
 
     def dropped(self) -> int:
-        """Return how many datagrams the kernel dropped since the last call, if it says."""
+        """Return the number of datagrams that the kernel dropped since the last call, if known."""
         try:
             fields = _MEMINFO_FIELDS.unpack(self._socket.getsockopt(socket.SOL_SOCKET, _MEMINFO, _MEMINFO_FIELDS.size))
         except (OSError, struct.error):

@@ -160,7 +160,7 @@ class TokenBuckets(Generic[Key]):
         return self.spend(source, amount, now) is not None
 
     def spend(self, source: Key, amount: float, now: float) -> float | None:
-        """Take tokens from one source's bucket; return how many are left, or None if there were too few."""
+        """Take tokens from one source's bucket; return the remaining number, or None if there were too few."""
         bucket = self._buckets.get(source)
         if bucket is None:
             bucket = self._buckets[source] = TokenBucket(self.rate, self.burst)

@@ -32,7 +32,7 @@ from bristle.wire.statements import SignedStatement
 DEFAULTS = Limits()
 
 LOOK_SECONDS = 30.0
-"""Seconds between looks at this machine's own addresses, which change when it moves."""
+"""Seconds between checks of this machine's own addresses, which change when it moves."""
 
 _ELSEWHERE = {4: "192.0.2.1", 6: "2001:db8::1"}
 

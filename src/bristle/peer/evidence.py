@@ -28,7 +28,7 @@ FLOOR = 5
 """The fewest samples of a class that are stated first, or that a later statement adds: a mean of fewer shows them."""
 
 GROWTH = 0.5
-"""By what share of its samples in the last statement a class has to grow before it is stated anew."""
+"""Fraction by which the samples of a class must grow before a new statement is made."""
 
 
 def stated_counts(held: Integers, before: Integers | None = None) -> Integers:
@@ -90,20 +90,20 @@ def _first(labels: Integers, counts: Integers) -> Integers:
 class EvidenceLearner:
     """The samples, the rule and the head of one peer that exchanges evidence.
 
-    It has something to decide when statements or samples have changed since it last did, and otherwise rests.
+    It decides when statements or samples have changed, and otherwise rests.
 
     Parameters
     ----------
     samples : SampleStore
-        What it knows itself; may grow between iterations. All of them count in its own decision at once.
+        Its samples; may grow between iterations. New ones count in its own decision at once.
     rule : Evidence
-        What to make of statements.
+        The rule.
     seed : int
         Seed of the draws.
     state : StepState, optional
-        Where it left off.
+        State to continue from.
     iteration : int
-        How many iterations were done.
+        Number of iterations done.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class EvidenceLearner:
         self.state = begun if state is None or set(state.memory or ()) != set(begun.memory or ()) else state
         self._weighed: object = None
         self.voices: Mapping[bytes, bytes] = {}
-        """By whom each author came in, where the rule asks for it; others count by themselves."""
+        """The member that brought in each author, if the rule uses that; other authors count by themselves."""
 
     @property
     def head(self) -> Floats:

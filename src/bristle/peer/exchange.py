@@ -32,7 +32,7 @@ ENCODING: Encoding = "int8"
 """How statements travel: a quarter of the bytes of float16, for less than 0.1 points of accuracy."""
 
 LONGEST_REST = 3600.0
-"""Seconds after which a peer at rest looks again whether there is anything to do: clocks may be set."""
+"""Seconds after which a peer at rest checks for work again, since clocks may be set."""
 
 
 class PeerExchange(Protocol):
@@ -62,7 +62,7 @@ class HeadExchange:
         self.held_back: str | None = None
 
     async def ready(self, *, counted: bool) -> None:
-        """Wait until the last head was sent: heads are exchanged for ever."""
+        """Wait until the last head was sent."""
         await self._network.sent()
 
     def take(self) -> list[ReceivedHead]:

@@ -228,7 +228,7 @@ def given_token(authorization: str) -> bytes:
 
 
 def names_this_machine(host: str, *, own: str) -> bool:
-    """Return whether a Host header is one that nobody can point elsewhere: a number, localhost or our own name."""
+    """Return whether a Host header is safe from DNS rebinding: an IP address, localhost or our own name."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -57,17 +57,17 @@ class Learner:
     Parameters
     ----------
     samples : SampleStore
-        What it trains and tests on; may grow between iterations.
+        Its samples; may grow between iterations.
     rule : Rule
-        What to make of received heads.
+        The aggregation rule.
     draws : Draws
         Randomness.
     training : TrainingSettings
         Optimiser and mini-batch.
     state : StepState, optional
-        Where it left off.
+        State to continue from.
     iteration : int
-        How many iterations were done.
+        Number of iterations done.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Learner:
 
 
 def _with_memory_of(state: StepState, begun: StepState) -> StepState:
-    """Return a saved state; its memory begins anew where it was kept by a rule that remembers something else."""
+    """Return a saved state, with initial memory if another kind of rule kept it."""
     forms = [
         None if memory is None else {name: (values.shape, values.dtype) for name, values in memory.items()}
         for memory in (state.memory, begun.memory)

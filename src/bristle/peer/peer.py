@@ -330,21 +330,21 @@ class Peer:
         return self._network.address
 
     def invite(self, invitee: str | None = None, *, seats: int = 0, days: float | None = None) -> str:
-        """Return an invitation to the group as a text, to be handed to whom it is for.
+        """Return an invitation to the group as text, for the invitee.
 
         Parameters
         ----------
         invitee : str, optional
-            Key id of the invitee in hexadecimal; without one, whoever uses the text first comes in.
+            Key id of the invitee in hexadecimal; without one, the first to use the text becomes a member.
         seats : int
-            How many others may come in by the invitee.
+            Number of others that the invitee may invite.
         days : float, optional
-            How long the membership lasts; for ever by default.
+            Days until the membership expires; by default never.
         """
         return self._admission.invite(self._identity, invitee, seats=seats, days=days)
 
     def revoke(self, member: str) -> None:
-        """Put a member out of the group, with all whom it brought in, by its key id in hexadecimal."""
+        """Remove a member, by its key id in hexadecimal, and all that it brought in."""
         self._admission.revoke(self._identity, member)
 
     def decisions(self, last: int = 20) -> list[Iteration]:

@@ -1,4 +1,4 @@
-"""Records of iterations: who was heard, what was decided and why."""
+"""Records of iterations: senders, decisions and reasons."""
 
 from __future__ import annotations
 

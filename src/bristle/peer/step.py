@@ -75,7 +75,7 @@ def step(
     received, mask, evaluation, claims
         As a rule takes them.
     rule : Rule
-        What to make of received heads.
+        The aggregation rule.
     samples : Samples
         What to train on.
     batch_draws : array [..., S]
@@ -157,7 +157,7 @@ class Sharing:
         return heads
 
     def of_live_head(self, head: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Array:
-        """Return what is shared of a live peer's head [C, D], with noise that nobody can draw again."""
+        """Return the shared form of a live peer's head [C, D], with noise from a secret source."""
         if self.plain:
             return head
         # The peer's seed is no secret: it may come from its key id.

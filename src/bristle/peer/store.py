@@ -91,7 +91,7 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class OwnStatement:
-    """The own statement as it was signed, and how many samples of each class it was made of."""
+    """The own signed statement, and the number of samples of each class in it."""
 
     signed: SignedStatement
     stated: StatedSamples

@@ -180,8 +180,8 @@ def told_if_damaged(path: Path) -> Iterator[None]:
             raise kind(f"{path} cannot be opened: {error}; check its folder's permissions and free space") from error
         aside = move_aside(path)
         raise StoreError(
-            f"{path} is damaged ({error}) and was moved to {aside.name}; start again to begin anew with the same "
-            "identity, or put a backup in its place"
+            f"{path} is damaged ({error}) and was moved to {aside.name}; start again for a new store with the same "
+            "identity, or restore a backup"
         ) from error
 
 

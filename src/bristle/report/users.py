@@ -42,6 +42,6 @@ def user_tables(ends: Iterable[tuple[str, str, Sequence[Mapping[str, Any]]]]) ->
             rows.append((rule, setting, len(means), fmean(means.values()), means[worst], shown))
     if not rows:
         return ()
-    caption = "Every user's head on the test samples of that user, which nobody trains on. Means over seeds."
+    caption = "Every user's head on that user's test samples, which are never trained on. Means over seeds."
     columns = ("Rule", "Setting", "Users", "Mean of the users", "Worst user", "Who")
     return (Table(title="Every user on its own samples", columns=columns, rows=tuple(rows), caption=caption),)

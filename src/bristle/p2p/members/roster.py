@@ -413,7 +413,7 @@ class Roster:
         invitee : bytes, optional
             Key id of the invitee; without one, a one-time code is made.
         seats : int
-            How many others may come in by the invitee.
+            Number of others that the invitee may invite.
         expires : int
             When the membership ends, in seconds since 1970; 0: never.
         outstanding : iterable of Offer

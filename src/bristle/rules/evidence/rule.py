@@ -390,7 +390,7 @@ class Evidence(Rule):
         scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
         if not len(owner):
-            raise ValueError("nobody states anything, so that nothing can be decided: give the receiver samples")
+            raise ValueError("there are no statements, so nothing can be decided: give the receiver samples")
         means = np.stack([np.asarray(statements[who].rows)[c] for who, c in zip(owner, label, strict=True)])
         count = np.array([np.asarray(statements[who].counts)[c] for who, c in zip(owner, label, strict=True)])
         stated = scatter.vectors(means)
