@@ -12,7 +12,7 @@ from bristle.p2p.members.roster import Roster
 from bristle.peer.record import LOG
 from bristle.peer.roster_file import RosterFile
 from bristle.peer.status import MemberStatus
-from bristle.peer.store_files import TryAgainError
+from bristle.peer.store_files import StoreError
 from bristle.wire.admission import Invitation
 from bristle.wire.group import Group
 from bristle.wire.identity import KEY_ID_BYTES, Identity
@@ -97,7 +97,7 @@ class GroupAccess:
     def close(self) -> None:
         """Write the roster, and close its file."""
         if self._file is not None and self.roster is not None:
-            with suppress(TryAgainError):
+            with suppress(StoreError):
                 self._file.keep(self.roster)
             self._file.close()
         self._file = self.roster = None
@@ -127,7 +127,7 @@ class GroupAccess:
             if self._file.changed() or self.roster.revision != self._kept:
                 self._file.keep(self.roster)
                 self._kept = self.roster.revision
-        except TryAgainError as error:
+        except StoreError as error:  # A full disk, or a damaged file: the peer goes on with what it knows.
             LOG.warning("cannot keep the roster", extra={"details": {"why": str(error)}})
         member = self.roster.admits(self._identity.key_id)
         if not member and self.waiting is None:
