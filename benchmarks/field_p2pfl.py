@@ -31,7 +31,10 @@ from p2pfl.learning.frameworks.learner import Learner  # noqa: E402
 from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel  # noqa: E402
 from p2pfl.management.logger import logger  # noqa: E402
 from p2pfl.node import Node  # noqa: E402
-from p2pfl.utils.utils import full_connection, wait_convergence, wait_to_finish  # noqa: E402
+from p2pfl.utils.utils import full_connection, wait_convergence  # noqa: E402
+
+STALLED = 20.0
+"""Seconds without a test after which nodes will not go on; then the rounds that all have done are printed."""
 
 
 class HeadModel(P2PFLModel):  # type: ignore[misc]
@@ -97,14 +100,23 @@ def main() -> None:
         full_connection(each, nodes[:place])
     wait_convergence(nodes, len(nodes) - 1, wait=60, only_direct=True)
     nodes[0].set_start_learning(rounds=options.rounds, epochs=1, trainset_size=len(nodes))
-    wait_to_finish(nodes, timeout=600)
-    for round_, seen in enumerate(zip(*(learner.seen for learner in learners), strict=True)):
+    wait_to_finish(learners, options.rounds)
+    for round_, seen in enumerate(zip(*(learner.seen for learner in learners), strict=False)):
         at = max(moment for moment, _, _ in seen)
         say(round=round_, at=at, accuracy=fmean(accuracy for _, accuracy, _ in seen), bytes=seen[0][2])
     for each in nodes:
         each.stop()
     # Whatever threads it has left shall not hold this up.
     os._exit(0)
+
+
+def wait_to_finish(learners: list[HeadLearner], rounds: int) -> None:
+    """Wait until all have been tested after the last round, or nobody has gone on for a while."""
+    done, since = 0, time.monotonic()
+    while min(len(learner.seen) for learner in learners) <= rounds and time.monotonic() - since < STALLED:
+        if (now := sum(len(learner.seen) for learner in learners)) > done:
+            done, since = now, time.monotonic()
+        time.sleep(0.05)
 
 
 def node(learner: HeadLearner, task: Task, *, memory: bool) -> Any:

@@ -73,8 +73,8 @@ PARTS = (
          "Ours sends to everybody, signed and with neighbours that proved who they are; Flower's clients talk to a "
          "server, and p2pfl's peers to each other, both unencrypted and unsigned here (p2pfl's package holds no "
          "certificates). Bytes are all that crossed the loopback device, divided by the peers; memory is "
-         "of all processes, without what they share. Ours is tested every 5 rounds, so that its round of 90 % is a "
-         "multiple of 5."),
+         "of all processes, without what they share. p2pfl is asked for 10 rounds, and its nodes may stall before. "
+         "Ours is tested every 5 rounds, so that its round of 90 % is a multiple of 5."),
     Part(script="footprint.py", title="What it takes to have it", about="Sizes of installed files with all "
          "requirements, without pip and setuptools; processor time of an import in a new process, less that of an "
          "empty one; peak memory of 20 simulated rounds of 10 peers and 5 attackers."),
