@@ -46,7 +46,9 @@ def network(demo: Demo, *, name: str) -> Row:
         met = started.meet()
         meeting = time.monotonic() - began
         tally = Tally(demo, started.members, samples_per_class=2)
+        used = started.processor_seconds
         rows = [row for event in started.learn() if (row := tally.take(event)) is not None]
+        used = started.processor_seconds - used
     good = next((row for row in rows if row["accuracy_mean"] >= GOOD), None)
     return {
         "case": name,
@@ -60,6 +62,7 @@ def network(demo: Demo, *, name: str) -> Row:
         "attacker_weight": tally.whole.attackers,
         "heard": tally.heard,
         "seconds_per_iteration": rows[-1]["seconds"] / demo.iterations,
+        "processor": used / demo.iterations / demo.members,
         "good_at_iteration": good and good["iteration"],
         "good_after_s": good and good["seconds"],
         "neighbours": min(met.values()),
@@ -78,8 +81,8 @@ def of_demo(quick: bool, seed: int) -> list[Row]:
 def of_mesh(quick: bool, seed: int) -> list[Row]:
     """Peers without attackers: in step, and fast; in one process and in two; with fewer bytes."""
     mesh = Demo(rule="bristle", attackers=0, seed=seed, **_length(quick))
-    cases = [mesh] if quick else [mesh, replace(mesh, processes=2)]
-    return [network(case, name="mesh") for case in cases]
+    cases = [mesh] if quick else [mesh, replace(mesh, processes=2), replace(mesh, interval=0.0, processes=2)]
+    return [network(case, name="mesh" if case.interval else "mesh at full speed") for case in cases]
 
 
 def of_rough(quick: bool, seed: int) -> list[Row]:
@@ -153,6 +156,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "attacker_weight": ("attackers' weight", "{:.3%}".format),
     "heard": ("newest heads heard", "{:.0%}".format),
     "seconds_per_iteration": ("s an iteration", "{:.2f}".format),
+    "processor": ("processor, ms a peer and iteration", lambda value: f"{1e3 * value:.1f}"),
     "good_at_iteration": (f"{GOOD} at iteration", "{:.0f}".format),
     "good_after_s": ("after s", "{:.1f}".format),
     "bytes_per_head": ("bytes a head", "{:,.0f}".format),

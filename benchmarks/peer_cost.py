@@ -144,7 +144,7 @@ def table(rows: list[tuple[Case, dict[str, float]]], seconds: float) -> str:
     """Return the figures as a page has them."""
     lines = [
         f"Measured over {seconds:.0f} s or more each on {psutil.cpu_count()} processors shared with other work "
-        f"({platform.machine()}, Python {platform.python_version()}); heads of 10 x 800 numbers, compressed.",
+        f"({platform.machine()}, Python {platform.python_version()}); heads of 10 x 800 numbers, rule `bristle`.",
         "",
         "| | iterations/s | memory | processor | per iteration | sent/s | received/s | written/s |",
         "|---|---|---|---|---|---|---|---|",

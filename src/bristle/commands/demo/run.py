@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+import psutil
+
 from bristle.commands.demo import Demo
 from bristle.commands.demo.worker import (
     Command,
@@ -119,6 +121,12 @@ class DemoProcesses:
         yield from early
         while not done():
             yield from self._events()
+
+    @property
+    def processor_seconds(self) -> float:
+        """Processor time that all processes have used."""
+        pids = [process.pid for process in self._processes if process.pid is not None]
+        return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
 
     def stop(self) -> None:
         """Stop the peers; kill processes that do not end in time."""
