@@ -46,7 +46,9 @@ def main() -> None:
     lines = list(report(seen))
     print("\n".join(lines))
     if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        # The part about statements is of a script of its own.
+        _, mark, rest = options.out.read_text(encoding="utf-8").partition("\n<!-- conformance_statements")
+        options.out.write_text("\n".join(lines) + "\n" + mark + rest, encoding="utf-8")
         print(f"\nwritten to {options.out}", file=sys.stderr)
 
 
