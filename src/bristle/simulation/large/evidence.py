@@ -11,12 +11,15 @@ from typing import Any
 
 from bristle._core import Array
 from bristle.rules.evidence import Evidence
-from bristle.rules.evidence.location import MOST
-from bristle.rules.evidence.rule import DIFFERING, DISSENT, LEAN, LENIENT, MARGIN, THEFT
+from bristle.rules.evidence.location import FEW, MOST
+from bristle.rules.evidence.rule import APART, DIFFERING, DISSENT, INSIDE, LEAN, LENIENT, MARGIN, THEFT
+from bristle.rules.evidence.vetting import DISTORTION, EXTRA, SURE
 from bristle.simulation.large.scatter import Sketches, eye, pooled
 
 FLAT = 1e3
-"""Locations are so much further apart along some axis than along another that the smallest one must be looked at."""
+"""Where locations are so much further apart along some axis than along another, axes are looked at one by one."""
+AXES = 1e-3
+"""The share of the largest spread below which an axis is left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Verdicts:
         The share of each sender, the receiver first, in the location of each class that is answered.
     refused : boolean array [B, K]
     unusual : boolean array [B]
-        Who must be asked one by one: people who differ, and locations that hardly do.
+        Who must be asked one by one: who has too few samples to measure a variance.
     """
 
     head: Array
@@ -82,14 +85,45 @@ class _Weighing:
         rest = self.scatter.vectors(torch, self.about)
         self.products = self._inner(self.stated, self.stated)
         self.rest = self._inner(rest, self.stated)
-        sizes = (rest[0] ** 2).sum(dim=(1, 2)) - (rest[1] ** 2).sum(dim=(1, 2))
-        self.spread = (sizes.double() / self.freedom.clamp(min=1))[:, None, None]
-        blocks = self.products.reshape(batch, senders, classes, senders, classes)
-        self.blocks = blocks
+        sizes = ((rest[0] ** 2).sum(dim=2) - (rest[1] ** 2).sum(dim=2)).double() * real
+        self.spread = (sizes.sum(dim=1) / self.freedom.clamp(min=1))[:, None, None]
+        # Of own samples from the mean of their class, leaning on that of all.
+        sums = torch.zeros((batch, classes), dtype=sizes.dtype, device=sizes.device).scatter_add(1, place, sizes)
+        self.spreads = (sums + self.spread[..., 0]) / ((self.counts[:, :, 0] - 1).clamp(min=0) + 1)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Work out how far apart claims of one class are."""
+        torch, (batch, classes, senders) = self.torch, self.shape
+        self.blocks = self.products.reshape(batch, senders, classes, senders, classes)
         # Inner products of the claims of one class: [B, C, K, K].
-        self.alike = torch.diagonal(blocks, dim1=2, dim2=4).permute(0, 3, 1, 2)
+        self.alike = torch.diagonal(self.blocks, dim1=2, dim2=4).permute(0, 3, 1, 2)
         self.squares = torch.diagonal(self.alike, dim1=2, dim2=3)
         self.apart = (self.squares[..., :, None] + self.squares[..., None, :] - 2 * self.alike).clamp(min=0)
+
+    def _align(self, some: Array, differing: Array) -> None:
+        """Take out of the claims that some receivers hold what people differ in, as `aligned` does."""
+        torch, (_, classes, senders) = self.torch, self.shape
+        valid = self.valid[some].permute(0, 2, 1)
+        pull = torch.where(valid, self._capped(self.valid)[some].permute(0, 2, 1), 0.0)
+        pull = pull * (valid.sum(dim=(1, 2)) / pull.sum(dim=(1, 2)))[:, None, None]
+        ridge = self.held[some].sum(dim=1) / (differing - 1)
+        diagonal = torch.cat([pull.sum(dim=2) + ridge[:, None], pull.sum(dim=1)], dim=1)
+        normal = torch.diag_embed(torch.where(diagonal > 0, diagonal, 1.0))
+        normal[:, :senders, senders:], normal[:, senders:, :senders] = pull, pull.mT
+        of_sender = torch.diag_embed(pull.permute(0, 2, 1)).permute(0, 2, 3, 1).flatten(2)
+        of_class = torch.diag_embed(pull).permute(0, 3, 1, 2).flatten(2)
+        right = torch.cat([of_sender, of_class], dim=1)
+        offsets = torch.linalg.solve(normal, right)[:, :senders]
+        whole = offsets[:, :, None, :].expand(-1, -1, classes, -1).flatten(1, 2)
+        turn = (eye(torch, senders * classes, whole) - whole) * valid.flatten(1)[:, :, None]
+        narrow = turn.to(self.means.dtype)
+        self.means[some] = narrow @ self.means[some]
+        for values in self.stated:
+            values[some] = narrow @ values[some]
+        self.products[some] = turn @ self.products[some] @ turn.mT
+        self.rest[some] = self.rest[some] @ turn.mT
+        self._compare()
 
     @staticmethod
     def _inner(first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
@@ -97,33 +131,44 @@ class _Weighing:
 
     def decide(self) -> Verdicts:
         torch = self.torch
-        unusual = (self.freedom < 1) | (self._differing() > DIFFERING)
+        unusual = self.freedom < 1
         self.weights = self._independent()
+        differing = self._differing()
+        some = torch.nonzero((differing > DIFFERING) & ~unusual)[:, 0]
+        if len(some):
+            self._align(some, differing[some])
         kept = self.valid
         located = self._locate(kept)
         lenience = 1 + LENIENT / self.freedom.clamp(min=1)
         limit = self.rule.refuse * lenience
-        worst = self._vet(located, limit)
+        worst = self._vet(located, limit, APART * lenience)
         refused = worst > limit[:, None]
-        unusual = unusual | located.flat
         if bool(refused.any()):
             kept = self.valid & ~refused[:, None, :]
             located = self._locate(kept)
-            unusual = unusual | located.flat
         dissent, total = self._disputes(located, kept, DISSENT * lenience)
         known = kept.any(dim=2)
         foreign = known & ~self.held
         disputed = foreign & ((dissent > self.rule.quorum - 1) | (dissent >= total / 2))
-        head, bias = self._answer(located, known, disputed)
+        lean = self._leaning(located, kept)
+        head, bias = self._answer(located, known, disputed, lean)
         shares = located.shares * known[:, :, None]
         return Verdicts(head, bias, shares.permute(0, 2, 1), refused, unusual | ~torch.isfinite(bias).all(dim=1))
 
     def _capped(self, kept: Array, most: float = 1.0) -> Array:
-        """Return the counts, none above `most` times the lower median of its class."""
+        """Return the counts, none above `most` times what enough owners of its class claim."""
+        return self.torch.minimum(self.counts, most * self._typical(kept))
+
+    def _typical(self, kept: Array) -> Array:
+        """Return a count that some owners of each class have [B, C, 1]; see `typical_of` of the rule."""
         torch = self.torch
-        ordered = torch.sort(torch.where(kept, self.counts, torch.inf), dim=2).values
-        place = ((kept.sum(dim=2, keepdim=True) - 1) // 2).clamp(min=0)
-        return torch.minimum(self.counts, most * torch.take_along_dim(ordered, place, dim=2))
+        ordered, size = torch.sort(torch.where(kept, self.counts, torch.inf), dim=2).values, kept.sum(dim=2)[..., None]
+        usual = torch.take_along_dim(ordered, ((size - 1) // 2).clamp(min=0), dim=2)
+        if self.shape[2] < 2 * FEW:
+            return usual
+        many = torch.take_along_dim(ordered, (size - FEW).clamp(min=0), dim=2)
+        many = torch.minimum(many, MOST * ordered[:, :, FEW - 1 : FEW])
+        return torch.where(size < 2 * FEW, usual, many)
 
     def _independent(self, alike: float = 0.1) -> Array:
         counts = self._capped(self.valid)
@@ -158,11 +203,11 @@ class _Weighing:
         known = kept.any(dim=2)
         count = known.sum(dim=1).double().clamp(min=1)[:, None, None]
         weights = self.weights * kept
-        shares = self._confirmed(kept, weights)
         strength = self._capped(kept).sqrt() * weights
+        shares = self._confirmed(kept, weights, strength)
         # Row c of `whole` mixes claims (k, c).
         whole = torch.diag_embed(shares.permute(0, 2, 1)).permute(0, 2, 1, 3).reshape(batch, classes, -1)
-        mixture, flat = whole, torch.zeros(batch, dtype=torch.bool, device=known.device)
+        mixture = whole
         both = known[:, :, None] & known[:, None, :]
         ones = (known.double() / count[..., 0].sqrt())[:, :, None]
         for _ in range(2):
@@ -177,7 +222,9 @@ class _Weighing:
             root = torch.where((failed > 0)[:, None, None], eye(torch, classes, root), root)
             inverse = (torch.cholesky_inverse(root) - ones @ ones.mT / step) * both
             size = torch.linalg.matrix_norm(inverse)
-            flat = flat | (((failed > 0) | (size * trace[:, 0, 0] > FLAT)) & (count[:, 0, 0] > 1))
+            thin = torch.nonzero((failed > 0) | (size * trace[:, 0, 0] > FLAT))[:, 0]
+            if len(thin):
+                inverse[thin] = _along_axes(torch, centred[thin])
             along = self._along(projected)
             wanted = self._weighted_median(along, strength) - (shares[:, :, None, :] @ along)[:, :, 0]
             wanted = torch.where(both, wanted, 0.0)
@@ -189,7 +236,7 @@ class _Weighing:
         expected = 2 * _pairs(torch, products)
         free = self.freedom[:, None, None]
         variance = (free * measured * both + LEAN * expected) / (free + LEAN)
-        return _Located(mixture, shares, projected, products, variance, known, flat)
+        return _Located(mixture, shares, projected, products, variance, known)
 
     def _along(self, projected: Array) -> Array:
         """Return the products of the claims (k, c) with the location of c less that of o: [B, C, K, C]."""
@@ -210,11 +257,11 @@ class _Weighing:
         both = torch.take_along_dim(ordered, lower, dim=2) + torch.take_along_dim(ordered, upper, dim=2)
         return both[:, :, 0] / 2
 
-    def _confirmed(self, kept: Array, weights: Array, admit: float = 1.3) -> Array:
-        """Return the shares [B, C, K] of claims in a mean over those that a majority confirms."""
+    def _confirmed(self, kept: Array, weights: Array, votes: Array, admit: float = 1.3) -> Array:
+        """Return the shares [B, C, K] of claims in a mean over those that a majority of votes confirms."""
         torch, senders = self.torch, self.shape[2]
         counts = torch.where(kept, self._capped(kept, MOST), 1.0)
-        pull = counts * weights
+        pull, weights = counts * weights, votes
         both = kept[..., :, None] & kept[..., None, :]
         same = eye(torch, senders, counts).bool()
         apart = torch.where(both, self.apart / (1 / counts[..., :, None] + 1 / counts[..., None, :]), torch.inf)
@@ -235,6 +282,8 @@ class _Weighing:
         total = ((among @ pairs) * among).sum(dim=3)
         costs = ((among @ (pairs * torch.maximum(finite, floor[..., None]))) * among).sum(dim=3)
         costs = torch.where((total > 0) & kept, costs / total.clamp(min=1e-300), torch.inf)
+        # The receiver believes its own claim, where it has one.
+        costs = torch.where((among[..., 0] > 0) | ~kept[:, :, :1], costs, torch.inf)
         best, least = costs.min(dim=2, keepdim=True)
         inside = torch.take_along_dim(among, least[..., None], dim=2)[..., 0, :] > 0
         others = torch.where(same, 0.0, (weights * inside)[..., None, :])
@@ -243,7 +292,7 @@ class _Weighing:
         found = torch.where((best < torch.inf) & (size > 2), found, pull)
         return found / found.sum(dim=2, keepdim=True).clamp(min=1e-300)
 
-    def _vet(self, located: _Located, limit: Array, apart: float = 4.0) -> Array:
+    def _vet(self, located: _Located, limit: Array, apart: Array) -> Array:
         """Return the worst deviation [B, K] of each sender's claims of classes that the receiver holds."""
         torch, held = self.torch, self.held
         several = (held.sum(dim=1) > 1)[:, None]
@@ -257,9 +306,10 @@ class _Weighing:
         errors = (along - along[:, :, :1]).abs() / noise.clamp(min=1e-12)
         usable = tested[..., None] & others[:, :, None, :]
         errors = torch.where(usable, errors, -torch.inf).amax(dim=3)
-        whole = torch.where(tested, self.apart[:, :, :, 0] / (parts * self.spread), -torch.inf)
-        unit, level = self._unit(errors, 3.0), self._unit(whole, 1.5)
-        worst = torch.maximum(errors / unit, limit[:, None, None] * whole / level / apart)
+        whole = torch.where(tested, self.apart[:, :, :, 0] / (parts * self.spreads[:, :, None]), -torch.inf)
+        level = self._unit(whole, 1.5)
+        unit = torch.minimum(self._unit(errors, 3.0), DISTORTION * level.sqrt())
+        worst = torch.maximum(errors / unit, (limit / apart)[:, None, None] * whole / level)
         return worst.amax(dim=1).clamp(min=0)
 
     def _unit(self, values: Array, usual: float) -> Array:
@@ -294,15 +344,50 @@ class _Weighing:
         together = together & away[..., :, None] & away[..., None, :]
         return (together * weights[..., None, :]).sum(dim=3).amax(dim=2), weights.sum(dim=2)
 
-    def _answer(self, located: _Located, known: Array, disputed: Array) -> tuple[Array, Array]:
+    def _leaning(self, located: _Located, kept: Array) -> Array:
+        """Return by how much the biases of foreign classes go down [B, C] because few owners are outvoted."""
+        torch, weights = self.torch, self.weights * kept
+        total, count = weights.sum(dim=2), self._typical(kept)
+        many = located.known & (total >= 2 * FEW)
+        if not bool(many.any()):
+            return torch.zeros_like(total)
+        own = torch.diagonal(located.products, dim1=1, dim2=2)
+        along = self._along(located.projected)
+        away = along - (own[:, :, None] - located.products)[:, :, None, :]
+        unit = (located.variance.clamp(min=0) / count).sqrt()
+        counts = torch.where(kept, self.counts, 1.0)
+        chance = unit * torch.special.ndtri(1 - FEW / total.clamp(min=2 * FEW))[:, :, None]
+
+        def reached(values: Array) -> Array:
+            values = values - unit[:, :, None, :] * (count / torch.minimum(counts, count))[..., None]
+            values = torch.where(kept[..., None], values, -torch.inf)
+            ordered, order = torch.sort(values, dim=2, descending=True, stable=True)
+            sums = torch.take_along_dim(weights[..., None].expand_as(values), order, dim=2).cumsum(dim=2)
+            rank = (sums < FEW - 1e-9).sum(dim=2, keepdim=True).clamp(max=values.shape[2] - 1)
+            found = torch.take_along_dim(ordered, rank, dim=2)[:, :, 0]
+            return torch.where((found > chance) & many[:, :, None], found, 0.0)
+
+        foreign = located.known & ~self.held
+        pairs = foreign[:, :, None] & self.held[:, None, :]
+        moved = torch.where(pairs, reached(away) + reached(-away).mT, 0.0)
+        error = torch.where(pairs & many[:, :, None], unit, 0.0)
+        gap = _pairs(torch, located.products, clip=False) / 2
+        sure = torch.where(moved > EXTRA * error, 2 * SURE, SURE)
+        wanted = (sure * located.variance.clamp(min=0).sqrt() - gap).clamp(min=0)
+        wanted = torch.where(error > 0, wanted, 0.0)
+        found = torch.minimum((moved + EXTRA * error) / 2, wanted).amax(dim=2)
+        return torch.where((moved != 0).any(dim=(1, 2), keepdim=False)[:, None], found, 0.0)
+
+    def _answer(self, located: _Located, known: Array, disputed: Array, lean: Array) -> tuple[Array, Array]:
         torch = self.torch
         mixture = located.mixture.to(self.means.dtype)
         locations = mixture @ self.means
         head = self.scatter.solved(torch, mixture @ self.stated[0], mixture @ self.stated[1])
-        bias = -0.5 * (head * locations).sum(dim=2).double()
-        lowered = disputed & self.held.any(dim=1, keepdim=True)
+        start = -0.5 * (head * locations).sum(dim=2).double()
+        bias, lowered = start - lean, disputed & self.held.any(dim=1, keepdim=True)
         if bool(lowered.any()):
-            bias = bias - torch.where(lowered, self._lowering(located, head, locations, bias, disputed), 0.0)
+            least = torch.maximum(self._lowering(located, head, locations, start, disputed), lean)
+            bias = torch.where(lowered, start - least, bias)
         count = known.sum(dim=1).clamp(min=1)[:, None]
         answered = known[:, :, None]
         head = head - (head * answered).sum(dim=1, keepdim=True) / count[:, :, None]
@@ -322,6 +407,10 @@ class _Weighing:
         places = (locations @ head.mT).double()
         at = torch.take_along_dim(places, self.place[:, :, None].expand(-1, -1, classes), dim=1)
         scores = at + wider * (self.about @ head.mT).double() + bias[:, None, :]
+        # What locations are off draws fresh samples away from them.
+        inverse = 1 / self.counts.clamp(min=1)
+        off = INSIDE * self.spread[..., 0] * (located.shares**2 * inverse).sum(dim=2)
+        scores = scores - torch.take_along_dim(off, self.place, dim=1)[:, :, None] * held[:, None, :]
         lead = torch.where(disputed[:, None, :], scores, -torch.inf).amax(dim=2)
         lead = lead - torch.where(held[:, None, :], scores, -torch.inf).amax(dim=2)
         lead = torch.where(self.real, lead, -torch.inf)
@@ -345,7 +434,14 @@ class _Located:
     products: Array
     variance: Array
     known: Array
-    flat: Array
+
+
+def _along_axes(torch: Any, centred: Array) -> Array:
+    """Return pseudo-inverses [B, C, C] along the axes in which classes differ: for the few where some hardly do."""
+    values, vectors = torch.linalg.eigh(centred)
+    kept = values > AXES * values[:, -1:].clamp(min=1e-300)
+    inverse = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
+    return (vectors * inverse[:, None, :]) @ vectors.mT
 
 
 def _pairs(torch: Any, products: Array, *, clip: bool = True) -> Array:

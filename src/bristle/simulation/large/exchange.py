@@ -1,7 +1,7 @@
 """One exchange of statements among very many peers: what everybody states, and what each makes of its neighbours'.
 
 Statements lie once in tables, in 32 bits or in the 16 that travel; receivers come in chunks, which gather what they
-hear. The few that need another way (people who differ in all their classes, locations in a plane) are asked one by one.
+hear. The few that have too few samples for that are asked one by one.
 """
 
 from __future__ import annotations
