@@ -1,4 +1,4 @@
-"""How long one receiver takes to weigh the statements of 15 senders, on one core.
+"""How much time of one core a receiver takes to weigh the statements of 15 senders.
 
 `python benchmarks/evidence_cost.py` prints a line per size: milliseconds a decision (median of several), where a
 statement's sketch has rank 16, and once with the full scatter.
@@ -51,9 +51,9 @@ def main() -> None:
         statements, mine = world(classes, features, held, samples, rank)
         spent = []
         for _ in range(chosen.repeats):
-            began = time.perf_counter()
+            began = time.process_time()
             rule.weigh(statements[0], statements[1:], mine)
-            spent.append(time.perf_counter() - began)
+            spent.append(time.process_time() - began)
         factors = statements[0].factors
         used = 0 if factors is None else factors.shape[0]
         print(f"{SENDERS} senders of {classes} x {features}, rank {used}: {1000 * float(np.median(spent)):.1f} ms")

@@ -49,6 +49,8 @@ class Claims:
 
     def only(self, kept: Booleans) -> Claims:
         """Return some of the claims."""
+        if kept.all():
+            return self
         rows = np.flatnonzero(kept)
         products = self.products[np.ix_(rows, rows)]
         voice = None if self.voice is None else self.voice[rows]

@@ -30,7 +30,7 @@ LEAN = 20.0
 LENIENT = 20.0
 """Degrees of freedom at which a receiver is twice as lenient as with very many."""
 
-APART = 1.9
+APART = 2.3
 """A squared distance from the own mean is too much from so many times the expected one on; more with few samples."""
 
 INSIDE = 2.0
@@ -250,7 +250,7 @@ class Evidence(Rule):
 
     rank: float = 2.4
     cap: float = 1.0
-    refuse: float = 6.5
+    refuse: float = 8.0
     quorum: float = 4.0
     held_out: bool = True
     cautious: bool = False

@@ -43,8 +43,8 @@ def vet(
     variance: Floats,
     spreads: Floats,
     *,
-    refuse: float = 6.5,
-    apart: float = 1.9,
+    refuse: float = 8.0,
+    apart: float = 2.3,
     typical: float = 3.0,
     ordinary: float = 1.5,
 ) -> Vetted:
