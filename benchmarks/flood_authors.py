@@ -179,7 +179,7 @@ async def surround(victim: Address, liars: int, authors: int, lies: bool, second
     pipe.send([each.identity.key_id for each in honest])
     pipe.recv()
     said: dict[tuple[bytes, int], float] = {}
-    for phase, length in (("quiet", 6.0), ("flood", seconds)):
+    for phase, length in (("quiet", min(6.0, seconds)), ("flood", seconds)):
         if phase == "flood":
             for liar in hostile:
                 liar.flood()

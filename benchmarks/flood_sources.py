@@ -20,7 +20,9 @@ import repository  # noqa: F401
 from bristle.wire import Group, Identity, handshake, messages
 from bristle.wire.handshake import Caller, Cookie, Welcome
 from bristle.wire.manifest import encode_manifest
+from bristle.wire.offers import Have, Holding, SignedRenewal, Want
 from bristle.wire.session import SEALED, Session
+from bristle.wire.statements import RENEWAL_BYTES
 from tests.support.manifests import manifest_of
 
 Address = tuple[str, int]
@@ -37,7 +39,7 @@ JOINS = 0.2
 """Of all cookies, those that a well-signed join answers: more than the victim looks at, at less cost."""
 
 UNSIGNED = ("noise", "session", "hello", "join")
-SIGNED = ("acknowledgements", "pieces", "peers", "manifests", "joins", "everything")
+SIGNED = ("acknowledgements", "pieces", "peers", "manifests", "statements", "joins", "everything")
 KINDS = {"unsigned": UNSIGNED, "signed": SIGNED}
 
 
@@ -125,9 +127,13 @@ class Flood:
         }
         self._fixed = [fixed[kind]() for _ in range(512)] if kind in fixed else []
         self._turn = itertools.cycle(range(512))
-        self._signed = itertools.cycle(SIGNED[:4])
+        self._signed = itertools.cycle(SIGNED[:5])
         others = tuple((rng.randbytes(20), (f"127.7.{n}.{n}", 1000 + n)) for n in range(messages.MOST_PEERS))
         self._peers = messages.encode(messages.Peers(0, others))
+        expires = int(time.time()) + 3600
+        offers = tuple(Holding(rng.randbytes(20), 1, rng.randbytes(16), expires) for _ in range(24))
+        wishes = tuple((rng.randbytes(20), False) for _ in range(24))
+        self._statements = [Have(1, offers), Want(0, wishes), SignedRenewal(rng.randbytes(RENEWAL_BYTES))]
 
     def next(self, source: Source) -> bytes:
         """Return the next datagram of a source."""
@@ -147,6 +153,8 @@ class Flood:
             return messages.encode(messages.Piece(2**40 + source.number, 1, source.number % 60_000, bytes(64)))
         if kind == "peers":
             return self._peers
+        if kind == "statements":
+            return messages.encode(self._statements[source.number % 3])
         # As many signatures as would be checked, and no more.
         if time.monotonic() >= source.signed_at + 1 / SIGNATURES:
             source.signed, source.signed_at = source.manifest(), time.monotonic()
