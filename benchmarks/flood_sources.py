@@ -133,7 +133,11 @@ class Flood:
         expires = int(time.time()) + 3600
         offers = tuple(Holding(rng.randbytes(20), 1, rng.randbytes(16), expires) for _ in range(24))
         wishes = tuple((rng.randbytes(20), False) for _ in range(24))
-        self._statements = [Have(1, offers), Want(0, wishes), SignedRenewal(rng.randbytes(RENEWAL_BYTES))]
+        self._statements: list[messages.Message] = [
+            Have(1, offers),
+            Want(0, wishes),
+            SignedRenewal(rng.randbytes(RENEWAL_BYTES)),
+        ]
 
     def next(self, source: Source) -> bytes:
         """Return the next datagram of a source."""
