@@ -282,7 +282,8 @@ def draw(rows: list[Row], path: Path) -> None:
         for axis, (key, _) in zip(axes, shown, strict=True):
             axis.plot([row["peers"] for row in of_rule], [row[key] for row in of_rule], "o-", label=rule)
     for axis, (key, title) in zip(axes, shown, strict=True):
-        axis.set(title=title, xlabel="peers", xscale="log", ylim=(0.9 if key == "accuracy" else 0, None))
+        most = 1.0 if key == "accuracy" else 1.2 * max(row[key] for row in rows)
+        axis.set(title=title, xlabel="peers", xscale="log", ylim=(0.9 if key == "accuracy" else 0, most))
         axis.title.set_fontsize(9)
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=130)
