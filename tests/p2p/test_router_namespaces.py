@@ -37,6 +37,7 @@ def start(network: Internet, *routers: dict[str, Any]) -> tuple[RoutedPeer, Rout
     return public, one, other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("routers", "line", "way"),
     [
@@ -60,6 +61,7 @@ def test_hidden_peers_hear_each_other(internet: Internets, routers: Any, line: d
     assert (public.seen["counters"]["bytes_forwarded"] > 0) is (way == "forwarded")
 
 
+@pytest.mark.slow
 def test_on_one_bridge_without_any_delay_they_hear_each_other_all_the_same(internet: Internets) -> None:
     # Of two calls that cannot cross, a router that does not drop the first takes note of it, and gives its own side
     # another port. Where no third router is between the two, a call of few hops does not help.
