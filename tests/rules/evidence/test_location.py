@@ -318,7 +318,7 @@ def lean(seed: int, liars: int, push: float, owners: int = FEW) -> Floats:
     moved = centres(seed)[1] + push / np.sqrt(SAMPLES) * way / np.linalg.norm(way)
     noise = np.random.default_rng([9, seed]).standard_normal((liars, FEATURES)) / np.sqrt(SAMPLES)
     means[1] = np.concatenate([means[1], moved + noise])
-    claims = world(means)
+    claims = world(means, own=True)
     weights = independent(claims, FEATURES)
     found = robust_means(claims, weights, FEATURES)
     return leaning(claims, found, weights, variance_of(found), np.array([0]))

@@ -199,19 +199,26 @@ def leaning(claims: Claims, located: Located, weights: Floats, variance: Floats,
     """
     foreign = np.setdiff1d(claims.known, held)
     moved, error = np.zeros((2, claims.classes, len(held)))
+    usual = float(np.median(claims.count[claims.owner == 0])) if len(held) else 0.0
     for labels, others, own in ((foreign, held, False), (held, foreign, True)):
         for place, number in enumerate(labels):
             those = np.flatnonzero(claims.label == number)
-            total = float(weights[those].sum())
-            if total < 2 * FEW or not len(others):
+            ordered = claims.counts_of(those)
+            if len(ordered) < 2 * FEW or not len(others):
+                continue
+            # Who claims far fewer samples than the receiver has, and than FEW owners claim, is not a whole owner.
+            whole = max(ordered[FEW - 1], min(usual, ordered[-FEW]))
+            votes = weights[those] * np.sqrt(np.minimum(claims.count[those] / whole, 1.0))
+            total = float(votes.sum())
+            if total < 2 * FEW:
                 continue
             along = located.projected[number, those] - located.projected[others][:, those]
             away = along - (located.products[number, number] - located.products[number, others])[:, None]
-            count = typical_of(claims.counts_of(those))
+            count = typical_of(ordered)
             unit = np.sqrt(variance[number, others] / count)
             away = (-away if own else away) - unit[:, None] * count / np.minimum(claims.count[those], count)
             order = np.argsort(-away, axis=1, kind="stable")
-            rank = (np.cumsum(weights[those][order], axis=1) < FEW - 1e-9).sum(axis=1)
+            rank = (np.cumsum(votes[order], axis=1) < FEW - 1e-9).sum(axis=1)
             reached = np.take_along_axis(away, np.take_along_axis(order, rank[:, None], axis=1), axis=1)[:, 0]
             reached = np.where(reached > unit * NormalDist().inv_cdf(1 - FEW / total), reached, 0.0)
             if own:
