@@ -26,6 +26,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from bristle import Peer
@@ -60,7 +61,7 @@ class Seen:
     """What one peer has to say of itself."""
 
     key_id: str
-    authors: frozenset[str]
+    numbers: dict[str, int]
     equivocators: int
     neighbours: int
     weighed: int
@@ -97,6 +98,11 @@ async def live(places: list[Place], test: tuple[Any, Any], pipe: Connection) -> 
                 command = None
             if command is None:
                 stopped.set()
+            elif command == "grow":
+                for peer, place in zip(peers, places, strict=True):
+                    noise = np.random.default_rng().normal(0, 0.05, place.features.shape)
+                    peer.add((place.features + noise).astype(np.float32), place.labels, features=True)
+                pipe.send(None)
             else:
                 pipe.send([seen(peer, test if command else None) for peer in peers])
 
@@ -116,7 +122,7 @@ def seen(peer: Peer, test: tuple[Any, Any] | None) -> Seen:
     counters = network.counters
     return Seen(
         key_id=peer.key_id,
-        authors=frozenset(one.author.hex() for one in network.statements()),
+        numbers={one.author.hex(): one.number for one in network.statements()},
         equivocators=len(network.equivocators()),
         neighbours=len(status.neighbours),
         weighed=0 if status.decided is None else len(status.decided.heard),
@@ -157,6 +163,11 @@ class Process:
         self.pipe.send(test)
         answer: list[Seen] = self.pipe.recv()
         return answer
+
+    def grow(self) -> None:
+        """Let its peers have twelve more samples of each of their classes."""
+        self.pipe.send("grow")
+        self.pipe.recv()
 
     def kill(self) -> None:
         """End it by SIGKILL."""
@@ -218,16 +229,16 @@ def until_all_know(processes: list[Process], authors: int, *, weighed: bool = Tr
     """Wait until all peers know statements of so many others, and have weighed them; return when, and what was seen."""
     end = time.time() + PATIENCE
     while time.time() < end:
-        found = [one for process in processes for one in process.ask()]
-        known = min(len(one.authors) for one in found)
+        found = seen_by(processes)
+        known = min(len(one.numbers) for one in found)
         if known >= authors and (not weighed or min(one.weighed for one in found) >= authors):
             return time.time(), found
         time.sleep(0.1)
-    print(sorted((len(one.authors), one.weighed, one.neighbours) for one in found), file=sys.stderr)
+    print(sorted((len(one.numbers), one.weighed, one.neighbours) for one in found), file=sys.stderr)
     raise TimeoutError(f"after {PATIENCE:.0f} s somebody knows {known} of {authors} others")
 
 
-def run(count: int, *, ring: bool, kills: int, seed: int) -> dict[str, Any]:
+def run(count: int, *, ring: bool, kills: int, soaked: float, seed: int) -> dict[str, Any]:
     """Run peers, in a ring or in a full mesh; return what was seen."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -255,6 +266,8 @@ def run(count: int, *, ring: bool, kills: int, seed: int) -> dict[str, Any]:
             if ring:
                 row["newcomer"] = newcomer(places[count], test, count, processes)
                 row["kills"] = [kill(processes, count + 1, chance, which) for which in range(kills)]
+                if soaked:
+                    row["soak"] = soak(processes, chance, soaked)
             row["load"] = round(os.getloadavg()[0], 1)
             return row
         finally:
@@ -296,7 +309,7 @@ def kill(processes: list[Process], authors: int, chance: random.Random, which: i
         processes[place].kill()
     rest = [process for place, process in enumerate(processes) if place not in dead]
     # Of all peers and the newcomer, which is gone as well.
-    missing = sum(authors - 1 - len(one.authors) for process in rest for one in process.ask())
+    missing = sum(authors - 1 - len(one.numbers) for process in rest for one in process.ask())
     for place in dead:
         processes[place].start()
     back = max(processes[place].started() for place in dead)
@@ -311,17 +324,66 @@ def kill(processes: list[Process], authors: int, chance: random.Random, which: i
     }
 
 
+def soak(processes: list[Process], chance: random.Random, seconds: float) -> dict[str, Any]:
+    """Kill and start peers for a while, and let all have more samples; return whether all agree in the end.
+
+    Three processes are spared: they show whether memory or open files grow.
+    """
+    spared, others = processes[:3], processes[3:]
+    watched = [psutil.Process(process.process.pid) for process in spared]
+
+    def sizes() -> tuple[float, float]:
+        return mean(one.memory_info().rss for one in watched) / 2**20, mean(one.num_fds() for one in watched)
+
+    before, start = sizes(), {key: number for one in seen_by(processes) for key, number in one.numbers.items()}
+    began, killed = time.time(), 0
+    while time.time() < began + seconds:
+        victim = chance.choice(others)
+        chance.choice(processes).grow()
+        time.sleep(chance.uniform(0.0, 1.0))
+        victim.kill()
+        killed += len(victim.places)
+        chance.choice(spared).grow()
+        time.sleep(chance.uniform(0.0, 2.0))
+        victim.start()
+        victim.started()
+    ended = time.time()
+    while len({pair for one in seen_by(processes) for pair in one.numbers.items()}) > len(start):
+        if time.time() > ended + PATIENCE:
+            raise TimeoutError("peers do not agree on what was stated last")
+        time.sleep(0.2)
+    found, after = seen_by(processes), sizes()
+    last = {key: number for one in found for key, number in one.numbers.items()}
+    return {
+        "seconds": round(ended - began),
+        "peers_killed": killed,
+        "authors": len(last),
+        "authors_that_stated_anew": sum(last[key] > number for key, number in start.items()),
+        "all_agree_after_s": round(time.time() - ended, 2),
+        "equivocators": sum(one.equivocators for one in found),
+        "least_known": min(len(one.numbers) for one in found),
+        "mib_before_and_after": [round(before[0], 1), round(after[0], 1)],
+        "open_files_before_and_after": [before[1], after[1]],
+    }
+
+
+def seen_by(processes: list[Process]) -> list[Seen]:
+    """Return what all peers know."""
+    return [one for process in processes for one in process.ask()]
+
+
 def main() -> None:
     """Measure, and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("topologies", nargs="*", help="of ring and mesh; both unless named")
     parser.add_argument("--peers", type=int, default=30)
     parser.add_argument("--kills", type=int, default=5, help="times that a third of the ring is killed")
+    parser.add_argument("--soak", type=float, default=0.0, help="seconds of further kills, while all get more samples")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="add a row for every run to this file")
     options = parser.parse_args()
     for topology in options.topologies or ["ring", "mesh"]:
-        row = run(options.peers, ring=topology == "ring", kills=options.kills, seed=options.seed)
+        row = run(options.peers, ring=topology == "ring", kills=options.kills, soaked=options.soak, seed=options.seed)
         print(json.dumps(row, indent=1))
         if options.json:
             with options.json.open("a", encoding="utf-8") as file:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bristle.p2p.gossip import LARGEST_WINDOW, MOST_OFFERS, StatementGossip
+from bristle.p2p.gossip import StatementGossip
 from bristle.p2p.inbox import BodyInbox
 from bristle.p2p.limits import Limits, NeighbourBudget, SharedBudget
-from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.neighbour import MOST_ASKED, MOST_OFFERS, Counters, Link
 from bristle.p2p.outbox import BodyOutbox
 from bristle.wire import messages
 from bristle.wire.kinds import Kind
@@ -135,7 +135,7 @@ class Scene:
         if asked[0] & asked[1] or asked[0] | asked[1] != set(gossip._asked):
             raise BrokenPromiseError("two neighbours are asked for one statement, or one is forgotten")
         for exchange in gossip._exchanges.values():
-            if len(exchange.offers) > MOST_OFFERS or len(exchange.wanted) > LARGEST_WINDOW:
+            if len(exchange.offers) > MOST_OFFERS or len(exchange.wanted) > MOST_ASKED:
                 raise BrokenPromiseError(f"{len(exchange.offers)} offers, {len(exchange.wanted)} wishes are kept")
         for answer in self.answers:
             if isinstance(messages.decode(answer), Refusal):

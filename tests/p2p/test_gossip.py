@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bristle.p2p import Limits
-from bristle.p2p.gossip import MOST_OFFERS
+from bristle.p2p.neighbour import MOST_OFFERS
 from bristle.p2p.node import Node
 from bristle.wire import Group, Identity, Refusal
 from bristle.wire.kinds import Kind

@@ -6,13 +6,12 @@ Whatever verifies is passed on, whatever a rule makes of it: else honest outlier
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 
 from bristle.p2p.limits import LATE, NOTHING, PROMISED, WANTED, Limits, SharedBudget
-from bristle.p2p.neighbour import Counters, Link
+from bristle.p2p.neighbour import MOST_ASKED, MOST_OFFERS, AskedStatement, Counters, Link, StatementExchange
 from bristle.p2p.outbox import BodyOutbox
 from bristle.p2p.statements import ReceivedStatement, StatementStore
 from bristle.wire.group import Group
@@ -43,67 +42,17 @@ from bristle.wire.statements import (
     verify_proof,
 )
 
-MOST_OFFERS = 4096
-"""Offers of a neighbour that are remembered; of more, the oldest is forgotten."""
-
-FIRST_WINDOW, LARGEST_WINDOW = 4, 32
-"""Statements that a neighbour is asked for at a time: one more with each that comes, half as many if it fails."""
-
 _PROMPT = 1.0
 """Seconds without a sign of what was asked for, at least, after which others are asked."""
 
 _TOO_LONG = 2.0
 """Times the patience of a transfer, after which a statement that was asked for is asked of others, whatever came."""
 
-_BACK_OFF, _LONGEST_BACK_OFF = 0.25, 60.0
 _REPEAT, _LONGEST_REPEAT = 0.5, 8.0
 _EXPIRY = 10.0
 """Seconds between looks for statements that have expired."""
 
 _KEY_AT = 24
-
-
-@dataclass
-class _Asked:
-    offer: Holding
-    since: float
-    only_renewal: bool
-    begun: bool = False
-
-
-@dataclass(eq=False)
-class _Exchange:
-    """Statements between this peer and one neighbour."""
-
-    finished: int = 0
-    """Number of the last statement's transfer that is over."""
-
-    offers: OrderedDict[bytes, Holding] = field(default_factory=OrderedDict)
-    """What it says it has, by author."""
-
-    lacking: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    """Authors of whom it may have something that we lack."""
-
-    asked: dict[bytes, _Asked] = field(default_factory=dict)
-    heard: float = -math.inf
-    window: int = FIRST_WINDOW
-    failures: int = 0
-    not_before: float = -math.inf
-
-    told: dict[bytes, Holding] = field(default_factory=dict)
-    """What it knows that we have."""
-
-    news: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    """Authors to tell it of."""
-
-    have: Have | None = None
-    order: int = 0
-    tries: int = 0
-    repeat: float = -math.inf
-    wanted: dict[bytes, None] = field(default_factory=dict)
-    """Statements that it asked for and that are not being sent yet."""
-
-    sending: bytes | None = None
 
 
 class StatementGossip:
@@ -141,7 +90,7 @@ class StatementGossip:
         self._outbox, self._send, self.clock = outbox, send, clock
         self.store = StatementStore(limits.statements, self._holders)
         self.own: SignedStatement | None = None
-        self._exchanges: dict[bytes, _Exchange] = {}
+        self._exchanges: dict[bytes, StatementExchange] = {}
         self._asked: dict[bytes, bytes] = {}
         self._looked = -math.inf
 
@@ -193,7 +142,7 @@ class StatementGossip:
     def joined(self, link: Link, now: float) -> None:
         """Begin with a new or reconnected neighbour: it is told of everything, and knows nothing."""
         self.left(link)
-        exchange = self._exchanges[link.key_id] = _Exchange()
+        exchange = self._exchanges[link.key_id] = StatementExchange()
         if self.own is not None:
             exchange.news[self._key_id] = None
         if self._limits.forward_rate:
@@ -220,7 +169,7 @@ class StatementGossip:
 
     # Offering
 
-    def _tell(self, link: Link, exchange: _Exchange, now: float) -> None:
+    def _tell(self, link: Link, exchange: StatementExchange, now: float) -> None:
         """Say what there is that a neighbour may lack, or say it once more if it has not answered."""
         if exchange.have is not None:
             if now < exchange.repeat:
@@ -236,7 +185,7 @@ class StatementGossip:
         exchange.repeat = now + min(_LONGEST_REPEAT, wait)
         self._send(link, encode_exchange(exchange.have))
 
-    def _offers(self, exchange: _Exchange, most: int) -> Iterator[Holding]:
+    def _offers(self, exchange: StatementExchange, most: int) -> Iterator[Holding]:
         clock, count = self.clock(), 0
         while exchange.news and count < most:
             author, _ = exchange.news.popitem(last=False)
@@ -260,7 +209,7 @@ class StatementGossip:
         self.serve(link, now)
         return worth
 
-    def _grant(self, link: Link, exchange: _Exchange, author: bytes, only_renewal: bool, now: float) -> float:
+    def _grant(self, link: Link, exchange: StatementExchange, author: bytes, only_renewal: bool, now: float) -> float:
         """Send a renewal or a proof, or make a note of a statement that is asked for; return what the wish is worth."""
         entry, signed = self.store.get(author), self._signed(author)
         if isinstance(entry, Proof):
@@ -271,7 +220,7 @@ class StatementGossip:
         elif only_renewal and signed.renewal:
             if link.budget.send_statement(now):
                 self._send(link, encode_exchange(SignedRenewal(signed.renewal)))
-        elif author != exchange.sending and len(exchange.wanted) < LARGEST_WINDOW:
+        elif author != exchange.sending and len(exchange.wanted) < MOST_ASKED:
             exchange.wanted[author] = None
         return PROMISED
 
@@ -319,16 +268,16 @@ class StatementGossip:
         self._send(link, encode_exchange(Want(message.order, tuple(self._wishes(link, exchange, now)))))
         return worth
 
-    def _ask(self, link: Link, exchange: _Exchange, now: float) -> None:
+    def _ask(self, link: Link, exchange: StatementExchange, now: float) -> None:
         if exchange.lacking and (wishes := tuple(self._wishes(link, exchange, now))):
             self._send(link, encode_exchange(Want(0, wishes)))
 
-    def _wishes(self, link: Link, exchange: _Exchange, now: float) -> Iterator[tuple[bytes, bool]]:
+    def _wishes(self, link: Link, exchange: StatementExchange, now: float) -> Iterator[tuple[bytes, bool]]:
         """Choose what to ask a neighbour for: what it offered first, and nobody else is being asked for."""
         if now < exchange.not_before:
             return
         clock = self.clock()
-        for author in list(islice(exchange.lacking, 2 * LARGEST_WINDOW)):
+        for author in list(islice(exchange.lacking, 2 * MOST_ASKED)):
             if len(exchange.asked) >= exchange.window:
                 return
             offer = exchange.offers[author]
@@ -352,7 +301,7 @@ class StatementGossip:
             only_renewal = known is not None and (offer.number, offer.digest) == (known.number, known.digest)
             if not exchange.asked:
                 exchange.heard = now
-            exchange.asked[author] = _Asked(offer, now, only_renewal)
+            exchange.asked[author] = AskedStatement(offer, now, only_renewal)
             self._asked[author] = link.key_id
             yield author, only_renewal
 
@@ -367,16 +316,11 @@ class StatementGossip:
             exchange.lacking.pop(author, None)  # Else something newer was offered meanwhile.
         exchange.heard = now
         if well:
-            exchange.window, exchange.failures = min(LARGEST_WINDOW, exchange.window + 1), 0
+            exchange.succeeded()
         else:
             exchange.offers.pop(author, None)
-            self._failed(exchange, now)
+            exchange.failed(now)
         self._ask(link, exchange, now)
-
-    def _failed(self, exchange: _Exchange, now: float) -> None:
-        exchange.failures += 1
-        exchange.window = max(1, exchange.window // 2)
-        exchange.not_before = now + min(_LONGEST_BACK_OFF, _BACK_OFF * 2.0 ** min(exchange.failures, 16))
 
     # What comes
 
@@ -517,7 +461,7 @@ class StatementGossip:
             self._ask(link, exchange, now)
             self.serve(link, now)
 
-    def _give_up(self, link: Link, exchange: _Exchange, now: float) -> None:
+    def _give_up(self, link: Link, exchange: StatementExchange, now: float) -> None:
         """Stop waiting for what a neighbour was asked for, if nothing comes, or for what takes too long."""
         silent = now - exchange.heard > max(_PROMPT, 3 * link.path.timeout)
         long = _TOO_LONG * self._limits.patience
@@ -525,7 +469,7 @@ class StatementGossip:
         for author in late:
             del exchange.asked[author], self._asked[author]
         if late:
-            self._failed(exchange, now)
+            exchange.failed(now)
 
     def _expire(self) -> None:
         clock = self.clock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field, replace
 
 from bristle.p2p.limits import NeighbourBudget
@@ -13,6 +13,7 @@ from bristle.wire.grid import GridHead
 from bristle.wire.handshake import Caller
 from bristle.wire.kinds import Kind
 from bristle.wire.messages import Address
+from bristle.wire.offers import Have, Holding
 from bristle.wire.refusal import Refusal
 from bristle.wire.session import Session
 
@@ -77,6 +78,14 @@ class Counters:
         """Return a copy that no longer counts."""
         return replace(self, refused=Counter(dict(sorted(self.refused.items()))))
 
+
+MOST_OFFERS = 4096
+"""Offers of a neighbour that are remembered; of more, the oldest is forgotten."""
+
+FIRST_ASKED, MOST_ASKED = 4, 32
+"""Statements that a neighbour is asked for at a time: one more with each that comes, half as many if it fails."""
+
+_BACK_OFF, _LONGEST_BACK_OFF = 0.25, 60.0
 
 MOST_NEEDED = 64
 """Largest number of consecutive heads that a neighbour must acknowledge before it counts as reliable again."""
@@ -188,6 +197,61 @@ class Link:
         if self.previous is not None and self.previous.local == session_id:
             return self.previous if route in (self.address, self.previous_address) else None
         return None
+
+
+@dataclass
+class AskedStatement:
+    """What a neighbour was asked for: because of which offer, and since when."""
+
+    offer: Holding
+    since: float
+    only_renewal: bool
+    begun: bool = False
+
+
+@dataclass(eq=False)
+class StatementExchange:
+    """Statements between this peer and one neighbour."""
+
+    finished: int = 0
+    """Number of the last statement's transfer that is over."""
+
+    offers: OrderedDict[bytes, Holding] = field(default_factory=OrderedDict)
+    """What it says it has, by author."""
+
+    lacking: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Authors of whom it may have something that we lack."""
+
+    asked: dict[bytes, AskedStatement] = field(default_factory=dict)
+    heard: float = -math.inf
+    window: int = FIRST_ASKED
+    failures: int = 0
+    not_before: float = -math.inf
+
+    told: dict[bytes, Holding] = field(default_factory=dict)
+    """What it knows that we have."""
+
+    news: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    """Authors to tell it of."""
+
+    have: Have | None = None
+    order: int = 0
+    tries: int = 0
+    repeat: float = -math.inf
+    wanted: dict[bytes, None] = field(default_factory=dict)
+    """Statements that it asked for and that are not being sent yet."""
+
+    sending: bytes | None = None
+
+    def succeeded(self) -> None:
+        """Note that what it was asked for came."""
+        self.window, self.failures = min(MOST_ASKED, self.window + 1), 0
+
+    def failed(self, now: float) -> None:
+        """Note that what it was asked for did not come, or was refused: it is asked for less, and later."""
+        self.failures += 1
+        self.window = max(1, self.window // 2)
+        self.not_before = now + min(_LONGEST_BACK_OFF, _BACK_OFF * 2.0 ** min(self.failures, 16))
 
 
 @dataclass
