@@ -51,7 +51,7 @@ class Limits:
         is dropped and banned for a minute.
     forward_rate : float
         Bytes per second to forward between neighbours that cannot reach each other; at most a quarter of `send_rate`.
-        0: forward nothing.
+        0: forward nothing, and pass on no statements of others.
     forward_pairs : int
         Pairs of neighbours to forward for at the same time.
     datagram, loopback_datagram : int

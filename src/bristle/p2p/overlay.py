@@ -317,7 +317,7 @@ class Overlay:
         return self.node.sign_statement(statement, number=number, expires=expires, encoding=encoding, compress=compress)
 
     def publish(self, signed: SignedStatement) -> None:
-        """Hand a signed statement of this peer to the group, in place of an older one; it is sent beside heads.
+        """Hand a signed statement of this peer to the group, in place of an older one: neighbours ask for it.
 
         Raises
         ------
