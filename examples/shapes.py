@@ -113,9 +113,9 @@ def report(peers: list[Peer]) -> None:
         status = peer.status()
         mine = ", ".join(one.name for one in status.samples if one.training)
         print(f"{names[peer.key_id]:9} has seen {mine:25} and knows {status.accuracy or 0:.0%} of all shapes")
-    print("\nWhat peer 1 made of the last heads it received:")
-    heard = [record for record in peers[0].decisions() if record.heard][-1]
-    for one in heard.heard:
+    print("\nWhat peer 1 made of what the others stated:")
+    decided = peers[0].status().decided
+    for one in decided.heard if decided else ():
         print(f"  {names[one.sender]:9} {one.words}")
 
 

