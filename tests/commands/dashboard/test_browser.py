@@ -63,6 +63,7 @@ def cell(row: str, column: int) -> str:
 
 def test_the_page_of_a_running_demo(fresh: Browser, tmp_path: Path) -> None:
     words = ["demo", "--peers", "4", "--attackers", "1", "--classes", "6", "--iterations", "100000", "--dashboard"]
+    words += ["--rule", "bristle"]
     log = tmp_path / "log"
     with log.open("w") as told:
         running = subprocess.Popen(
