@@ -225,7 +225,7 @@ def test_an_interruption_loses_nothing_and_the_same_command_goes_on(tmp_path: Pa
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in stderr
+    assert "the same command continues from there" in stderr
     assert "Traceback" not in stderr
     finished = len(list(runs.glob("*.json")))
     assert finished >= 1
