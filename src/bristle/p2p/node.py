@@ -16,9 +16,9 @@ from bristle.p2p.gossip import StatementGossip
 from bristle.p2p.inbox import BodyInbox, ReceivedHead
 from bristle.p2p.introducer import Introducer
 from bristle.p2p.limits import CHEAPEST, LATE, NOTHING, PROMISED, Limits, SharedBudget
-from bristle.p2p.members.exchange import RosterExchange
 from bristle.p2p.members.feature_check import FeatureCheck
 from bristle.p2p.members.roster import Roster
+from bristle.p2p.members.roster_exchange import RosterExchange
 from bristle.p2p.membership import Membership
 from bristle.p2p.neighbour import Counters, Guest, Link, Neighbour
 from bristle.p2p.outbox import BodyOutbox

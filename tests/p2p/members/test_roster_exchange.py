@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bristle.p2p.members.exchange import REST
 from bristle.p2p.members.roster import Roster
+from bristle.p2p.members.roster_exchange import REST
 from bristle.p2p.node import Node
 from bristle.wire import Refusal
 from bristle.wire.admission import MOST_GENERATIONS, Offer

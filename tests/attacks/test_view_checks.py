@@ -9,7 +9,7 @@ import pytest
 from bristle import attacks
 from bristle._core import Pool
 from bristle.attacks import View
-from bristle.attacks import view as scene
+from bristle.attacks import view as views
 
 # Room for three victims of the views that are made here, with 3 attackers and 6 honest heads of 5 times 4.
 THREE_VICTIMS = 2 * 3 * (3 + 6) * 5 * 4 * 8
@@ -62,7 +62,7 @@ def test_a_block_gives_absent_and_unfit_heads_as_zeros(make_view: Callable[..., 
     inbox = np.array(view.inbox)
     inbox[0, 0], inbox[0, 1, 2, 1], inbox[1, 2] = np.nan, np.inf, 1e30
     mask = np.array([[True, True, True, False], [True, True, True, True]])
-    blocks = list(scene.blocks(replace(view, inbox=inbox, inbox_mask=mask), (2,), None))
+    blocks = list(views.blocks(replace(view, inbox=inbox, inbox_mask=mask), (2,), None))
     assert len(blocks) == 1
     block, draws = blocks[0]
     assert draws is None
@@ -75,9 +75,9 @@ def test_a_block_gives_absent_and_unfit_heads_as_zeros(make_view: Callable[..., 
 
 def test_blocks_hold_as_many_victims_as_fit(make_view: Callable[..., View], monkeypatch: pytest.MonkeyPatch) -> None:
     view = make_view(batch=(5, 2))
-    monkeypatch.setattr(scene, "block_bytes", lambda array: THREE_VICTIMS)
+    monkeypatch.setattr(views, "block_bytes", lambda array: THREE_VICTIMS)
     draws = np.random.default_rng(0).random(view.own.shape)
-    blocks = list(scene.blocks(view, (5, 2), draws))
+    blocks = list(views.blocks(view, (5, 2), draws))
     assert [block.own.shape[0] for block, _ in blocks] == [3, 3, 3, 1]
     np.testing.assert_array_equal(np.concatenate([lanes for _, lanes in blocks]), draws.reshape(10, 3, 5, 4))
 
@@ -93,5 +93,5 @@ def test_small_blocks_give_the_same_answer(
         view = replace(view, inbox=pool)
     attack = attacks.create(name)
     expected = attack(view, rng=np.random.default_rng(1))
-    monkeypatch.setattr(scene, "block_bytes", lambda array: THREE_VICTIMS)
+    monkeypatch.setattr(views, "block_bytes", lambda array: THREE_VICTIMS)
     np.testing.assert_allclose(attack(view, rng=np.random.default_rng(1)), expected, rtol=1e-12)
