@@ -224,7 +224,7 @@ def revoke(
     folder: Annotated[Path, typer.Argument(help="Folder of a peer that is a member, running or not.")],
     member: Annotated[str, typer.Argument(help="Key id of the member to put out; `bristle status` shows all.")],
 ) -> None:
-    """Put a member out of a founded group, with all whom it brought in. A running peer passes it on within a second.
+    """Remove a member from a founded group, with all whom it brought in. A running peer passes it on within a second.
 
     Only its inviter, a member between it and its founder, or a founder can do that.
 

@@ -139,7 +139,7 @@ class GroupAccess:
         return invite(self._open_file, identity, invitee, seats=seats, days=days, roster=self.roster)
 
     def revoke(self, identity: Identity, member: str) -> None:
-        """Put a member out with all whom it brought in."""
+        """Remove a member, with all whom it brought in."""
         self._open_file.revoke(identity, key_id_from(member), roster=self.roster)
 
     @property

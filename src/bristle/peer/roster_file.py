@@ -182,7 +182,7 @@ class RosterFile:
         self.keep(roster, durable=True)
 
     def revoke(self, identity: Identity, key_id: bytes, *, roster: Roster | None = None) -> list[Revocation]:
-        """Put a member out with all whom it brought in; the revocations are on the disk when this returns."""
+        """Remove a member, with all whom it brought in; the revocations are on the disk when this returns."""
         roster = roster or self.roster()
         revocations = roster.revoke(identity, key_id)
         self.keep(roster, durable=True)
