@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def open_session(data: bytes, threads: int | None) -> onnxruntime.InferenceSession:
-    """Load a model; None threads: as many as ONNX Runtime likes."""
+    """Load a model; `threads` None lets ONNX Runtime choose."""
     import onnxruntime  # noqa: PLC0415 - a quarter of a second that only those who use ONNX files pay
 
     options = onnxruntime.SessionOptions()
@@ -205,9 +205,9 @@ class CallableBackbone:
     features
         How many features a sample has.
     input_shape
-        Sizes of one sample as the function wants it; None where any size will do.
+        Sizes of one sample as the function expects it; None for any size.
     input_dtype
-        What the function wants values to be: ``"float32"`` or ``"uint8"``.
+        Type of the values that the function expects: ``"float32"`` or ``"uint8"``.
     """
 
     function: Callable[[Any], Any]
@@ -259,7 +259,7 @@ BACKBONES: Registry[Backbone] = Registry(
 def find_backbone(name: str, *, like: Array | None = None) -> Backbone:
     """Return a backbone: `"bundled"`, an installed package's, your own as `module:name`, or an ONNX file.
 
-    `"none"` stands for samples that are features already; how many, the samples `like` `[n, ...]` say.
+    `"none"` stands for samples that are features already, as many as the samples `like` `[n, ...]` have.
     """
     if name == "none":
         if like is None:

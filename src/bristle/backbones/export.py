@@ -27,20 +27,20 @@ def export_classifier(
 ) -> Path:
     """Write ``logits = W phi(x) + b`` and ``probabilities = softmax(logits)`` as one ONNX file.
 
-    The file takes what the backbone's takes. Its outputs are `logits` and `probabilities`, both
+    The file takes the same input as the backbone's. Its outputs are `logits` and `probabilities`, both
     `[batch, classes]`; its metadata hold the names of the classes (`classes`, a JSON list) and the
     digest of the backbone (`backbone`).
 
     Parameters
     ----------
     backbone
-        An ONNX backbone, with or without `WithBias`: only of one is the graph known.
+        An ONNX backbone, with or without `WithBias`: no other has a known graph.
     head
         A `Head`, or its weights `[classes, features]`, one row per class.
     path
         Where to write.
     classes
-        Their names, in the order of the rows; if left out those of the head, else their numbers.
+        Names of the classes, in the order of the rows; by default those of the head, or else numbers.
     """
     given = head if isinstance(head, Head) else Head.of(head, backbone)
     network = backbone.backbone if isinstance(backbone, WithBias) else backbone

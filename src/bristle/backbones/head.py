@@ -72,9 +72,9 @@ class Head:
         classes: Sequence[str] = (),
         bias: npt.ArrayLike | None = None,
     ) -> Self:
-        """Return the head of a peer or a world, with what it was made for; from a `WithBias` with its bias.
+        """Return the head of a peer or a world, with what it was made for; with a `WithBias`, its bias is split off.
 
-        `bias` `[classes]` is what rules such as `evidence` answer with beside the weights.
+        `bias` `[classes]` is what rules such as `evidence` return beside the weights.
         """
         values = _numbers(weights, "weights")
         if values.ndim != 2 or values.shape[1] != backbone.features:

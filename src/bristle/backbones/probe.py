@@ -26,7 +26,7 @@ _ANY = 32
 
 
 def probe(backbone: Backbone, group: bytes) -> Features | None:
-    """Return what a backbone makes of the inputs of the group with an id [NUMBERS]; None if that cannot be said.
+    """Return what a backbone makes of the inputs of the group with an id [NUMBERS]; None if that cannot be computed.
 
     Samples that are features already have no backbone, and some take no made-up inputs, such as words.
     """

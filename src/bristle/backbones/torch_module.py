@@ -27,8 +27,8 @@ class TorchBackbone:
     module : torch.nn.Module
         Takes samples `[n, *input_shape]`, returns features `[n, ...]`. Change nothing in it afterwards.
     input_shape
-        Sizes of one sample as the module wants it, e.g. `(3, 224, 224)`; None where any size will do. Images are
-        transposed where their channels are on the other side, and bytes divided by 255.
+        Sizes of one sample as the module expects it, e.g. `(3, 224, 224)`; None for any size. Images are transposed
+        if their channel axis is at the other end, and bytes divided by 255.
     mean, std : sequence of float, optional
         The module gets `(x - mean) / std`, by channel or, for samples of one axis, by feature.
     transform : callable, optional
@@ -38,7 +38,7 @@ class TorchBackbone:
     output : str or int, optional
         Which tensor holds the features, where the module returns several: a key or a position.
     features : int, optional
-        How many there are; found by running the module on zeros if left out, where all sizes are known.
+        Number of features; by default found by running the module on zeros, which needs all sizes.
     name : str, optional
         The module's class if left out. Part of the identity: the code of a module cannot be hashed.
     """

@@ -204,7 +204,7 @@ def invite(
         str | None,
         typer.Option("--for", help="Key id of the invitee.", show_default="whoever uses the invitation first"),
     ] = None,
-    seats: Annotated[int, typer.Option(help="How many others may come in by the invitee.")] = 0,
+    seats: Annotated[int, typer.Option(help="How many others the invitee may bring in.")] = 0,
     days: Annotated[float | None, typer.Option(help="How long the membership lasts.", show_default="for ever")] = None,
 ) -> None:
     """Invite a peer to a founded group: print an invitation, to be handed over where nobody else sees it.
@@ -222,7 +222,7 @@ def invite(
 
 def revoke(
     folder: Annotated[Path, typer.Argument(help="Folder of a peer that is a member, running or not.")],
-    member: Annotated[str, typer.Argument(help="Key id of the member to put out; `bristle status` shows all.")],
+    member: Annotated[str, typer.Argument(help="Key id of the member to remove; `bristle status` shows all.")],
 ) -> None:
     """Remove a member from a founded group, with all whom it brought in. A running peer passes it on within a second.
 

@@ -35,7 +35,7 @@ class GroupAccess:
     founders : iterable of bytes, optional
         Key ids of all founders.
     invitation : str, optional
-        What to accept.
+        The text of an invitation to accept.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class GroupAccess:
         self._file = self.roster = None
 
     def watch(self) -> None:
-        """Begin to keep file and roster the same."""
+        """Start keeping the file and the roster in step."""
         if self.roster is not None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 

@@ -113,5 +113,5 @@ def any_of(*conditions: Condition) -> Combined:
 
 
 def describe(condition: Condition) -> str:
-    """Return what a condition waits for: a function's name, or how others print."""
+    """Return what a condition waits for: the name of a function, or the text of any other condition."""
     return condition.__name__ if inspect.isfunction(condition) else str(condition)

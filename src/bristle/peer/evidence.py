@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 FLOOR = 5
-"""The fewest samples of a class that are stated first, or that a later statement adds: a mean of fewer shows them."""
+"""The fewest samples of a class that are stated first, or that a later statement adds: a mean of fewer reveals them."""
 
 GROWTH = 0.5
 """Fraction by which the samples of a class must grow before a new statement is made."""

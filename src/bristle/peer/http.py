@@ -54,7 +54,7 @@ class Metric:
 
 
 def render(status: Status) -> str:
-    """Return everything that is measured of a peer."""
+    """Return all metrics of a peer as text for Prometheus."""
     return "".join(f"{line}\n" for metric in _metrics(status) for line in metric.lines())
 
 
@@ -222,7 +222,7 @@ def _refuse(constant: str) -> float:
 
 
 def given_token(authorization: str) -> bytes:
-    """Return the token in an Authorization header, or nothing: `Bearer TOKEN`, of whatever bytes."""
+    """Return the token of an Authorization header `Bearer TOKEN`, as bytes; empty for any other header."""
     kind, _, token = authorization.partition(" ")
     return token.strip().encode("utf-8", "surrogatepass") if kind.lower() == "bearer" else b""
 

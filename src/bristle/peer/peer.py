@@ -274,7 +274,7 @@ class Peer:
         return self._open_state.probabilities(self._open_state.features_of(x, features=features))
 
     def run(self, iterations: int | None = None) -> Coroutine[Any, Any, None]:
-        """Learn until `stop` is called, or for so many iterations. To be awaited, or made a task of."""
+        """Learn until `stop` is called, or for so many iterations. Await it, or make it a task."""
         # Registered here, not when it is first awaited: `stop` also ends a task that has not begun.
         stopping = asyncio.Event()
         self._runs.add(stopping)
@@ -321,7 +321,7 @@ class Peer:
 
     @property
     def key_id(self) -> str:
-        """The peer's key id in hexadecimal; before the first start too: the key pair is made when it is needed."""
+        """The peer's key id in hexadecimal, also before the first start: the key pair is made when it is needed."""
         return self._identity.key_id.hex()
 
     @property

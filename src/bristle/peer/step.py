@@ -115,19 +115,19 @@ def step(
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    r"""w_c min(1, clip / ‖w_c‖) + noise (L / √D) N(0, 1): rows that are cut to a length, and noise on every number.
+    r"""w_c min(1, clip / ‖w_c‖) + noise (L / √D) N(0, 1): rows clipped to a norm, and noise on every number.
 
-    L is the length of the row itself or, where rows are cut, that length. What a peer itself uses and trains stays as
-    it is. Noise makes it harder to infer from a head which samples it was trained on, at a cost in accuracy;
-    docs/privacy.md has both in figures, and why this is no differential privacy worth the name.
+    L is the norm of the row itself or, if rows are clipped, `clip`. The head that the peer itself uses and trains is
+    not changed. Noise makes it harder to infer from a head which samples it was trained on, at a cost in accuracy;
+    docs/privacy.md measures both, and explains why this gives no useful differential privacy.
 
     Parameters
     ----------
     clip : float, optional
-        The most that the Euclidean norm of a row may be; longer rows are shortened. None: as long as they are.
+        Largest Euclidean norm of a row; longer rows are scaled down to it. None: no clipping.
     noise : float
-        How loud the Gaussian noise is that is added to every number, anew for every head that is shared: 1 is as loud
-        as the row itself or, where rows are cut, as a row of that length.
+        Norm of the Gaussian noise that is added to a row, relative to L: 1 is as large as the row itself or, if rows
+        are clipped, as `clip`. It is drawn anew for every shared head.
     """
 
     clip: float | None = None
@@ -135,9 +135,9 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.clip is not None and not 0 < self.clip < float("inf"):
-            raise ValueError(f"share_clip={self.clip}: give a length above 0, or None for rows as they are")
+            raise ValueError(f"share_clip={self.clip}: give a norm above 0, or None for no clipping")
         if not 0 <= self.noise < float("inf"):
-            raise ValueError(f"share_noise={self.noise}: give 0 for none, or how loud it is beside the head")
+            raise ValueError(f"share_noise={self.noise}: give 0 for none, or its size relative to the head")
 
     @property
     def plain(self) -> bool:

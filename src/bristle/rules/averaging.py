@@ -112,7 +112,7 @@ class Balance(Rule):
     r"""Accept j if ‖x_own - x_j‖ ≤ γ exp(-κ t/T) ‖x_own‖; x' = s x_own + (1 - s) mean(accepted).
 
     Fang et al., "Byzantine-Robust Decentralized Federated Learning", CCS 2024 (BALANCE).
-    Assumes that honest heads converge. Needs no f and no data, but the iteration: t of T have passed (`context`;
+    Assumes that honest heads converge. Needs no f and no data, only the iteration: t of T have passed (`context`;
     without it, none). O(n d).
 
     Parameters
@@ -135,7 +135,7 @@ class Balance(Rule):
         check_share("own_share", self.own_share)
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
-        """Average the accepted with the own head."""
+        """Average the accepted heads with the own one."""
         xp, own = inbox.xp, inbox.own
         progress = min(1.0, max(0.0, (task.iteration - 1) / task.total))
         reach = self.gamma * math.exp(-self.kappa * progress)

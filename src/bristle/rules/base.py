@@ -38,7 +38,7 @@ class Rule(ABC):
 
     A rule is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
     To write one, subclass and implement `decide` for receivers that all hold the same number of usable models; masks,
-    refusals, batches, pools and checks are handled before. A rule with state between calls also implements
+    refusals, batches, pools and checks are handled before that. A rule with state between calls also implements
     `initial_state`.
     """
 

@@ -55,7 +55,7 @@ class Krum(ByNeighbours):
 
     @property
     def symmetric(self) -> bool:
-        """Unless the own head has half of the answer."""
+        """Whether the own head counts like any other: not `with_own`, where it makes up half of the result."""
         return not self.with_own
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:

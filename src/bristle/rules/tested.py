@@ -19,7 +19,7 @@ from bristle.rules.inbox import Inbox
 
 
 def learns_alone(rule: Rule, held_out: Any) -> str | None:
-    """Say that peers have too few held-out samples for their rule, and so keep their own heads; None if all can test.
+    """Return a sentence that says which peers learn alone for lack of held-out samples; None if all can test.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Mozi(Rule):
     Guo et al., "Byzantine-resilient Decentralized Stochastic Gradient Descent", IEEE TCSVT 2021 (Mozi, UBAR).
     Assumes that at least a share ρ of the neighbours is honest, and test samples that speak for everyone's data:
     heads trained on other classes fail the test. Needs data; no f, no history. With `context.previous` the yardstick
-    is the own head before its latest training. None left: the own head. O(m d + ρ m T d).
+    is the own head before its latest training. If none is left, the own head stays. O(m d + ρ m T d).
 
     Parameters
     ----------
@@ -100,8 +100,8 @@ class FLTrust(Rule):
 
     Cao et al., "FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping", NDSS 2021, in its local
     form: the own update is the root of trust, and takes part with weight 1. Assumes that honest updates point the same
-    way. Needs `context.previous`, the own head before its latest training (without it, the zero head where all
-    begin); no f, no data. O(n d).
+    way. Needs `context.previous`, the own head before its latest training (without it, the zero head, where all
+    start); no f, no data. O(n d).
     """
 
     measures = Measure.DISTANCES  # Distances from the own head.
