@@ -98,7 +98,7 @@ def test_too_many_subsets_are_refused_with_what_to_do() -> None:
     heads = heads_of(40, 4, 0)
     with pytest.raises(ValueError, match=r"273,438,880 subsets of 40 heads.*fewer neighbours, a smaller f, or caf"):
         rules.SMEA(f=9)(heads[0], heads[1:])
-    with pytest.raises(ValueError, match=r"f must be at most 12 for mda.*not 13; take caf or multi-krum"):
+    with pytest.raises(ValueError, match=r"f must be at most 12 for mda.*not 13; use caf or multi-krum"):
         rules.MDA(f=13)
 
 

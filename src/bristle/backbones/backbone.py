@@ -263,7 +263,7 @@ def find_backbone(name: str, *, like: Array | None = None) -> Backbone:
     """
     if name == "none":
         if like is None:
-            raise ValueError('backbone "none" needs data: without any, nobody knows how many features a sample has')
+            raise ValueError('backbone "none" needs data: without any, the number of features is unknown')
         return NoBackbone(int(np.prod(like.shape[1:])))
     if name in BACKBONES or BACKBONES.is_foreign(name):
         return BACKBONES.create(name)

@@ -218,7 +218,7 @@ def _numbers(values: npt.ArrayLike, what: str) -> Floats:
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(numbers).all():
-        raise ValueError(f"the head's {what} are not finite numbers: take an earlier head")
+        raise ValueError(f"the head's {what} are not finite numbers: use an earlier head")
     return numbers
 
 

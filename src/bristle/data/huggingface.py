@@ -64,7 +64,7 @@ class Reader:
             if column is not None and column not in split.column_names:
                 raise ValueError(f"{where} has no column {column!r}: it has {', '.join(split.column_names)}")
         if not len(split):
-            raise ValueError(f"{where} is empty: leave it out, or take another split")
+            raise ValueError(f"{where} is empty: leave it out, or use another split")
         if self._columns.image is not None:
             samples = self._images(split, self._columns.image, where)
         else:

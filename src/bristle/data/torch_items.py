@@ -14,7 +14,7 @@ def read_torch(dataset: Any, *, where: str) -> tuple[npt.NDArray[Any], npt.NDArr
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise ValueError(f"{name} is {type(dataset).__name__}, without length or items: give a map-style dataset")
     if not len(dataset):
-        raise ValueError(f"{name} is empty: leave it out, or take another split")
+        raise ValueError(f"{name} is empty: leave it out, or use another split")
     samples: npt.NDArray[Any] | None = None
     labels = np.empty(len(dataset), np.int64)
     for place in range(len(dataset)):

@@ -59,7 +59,7 @@ class Hours:
 
     def __post_init__(self) -> None:
         if self.start == self.end:
-            raise ValueError(f"hours from {self.start} to {self.end} are none: give two different times")
+            raise ValueError(f"hours from {self.start} to {self.end} are no time at all: give two different ones")
 
     @classmethod
     def parse(cls, text: str) -> Hours:

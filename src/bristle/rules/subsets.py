@@ -54,7 +54,7 @@ class MDA(Rule):
         if self.f > MOST_OUTLIERS:
             raise ValueError(
                 f"f must be at most {MOST_OUTLIERS} for mda, whose search takes up to 2^f steps, not {self.f}; "
-                "take caf or multi-krum for more attackers"
+                "use caf or multi-krum for more attackers"
             )
 
     def decide(self, inbox: Inbox, task: Task) -> Verdict:
@@ -98,7 +98,7 @@ class SMEA(Rule):
         if comb(count, self.f) > MOST_SUBSETS:
             raise ValueError(
                 f"smea with f = {self.f} would try {comb(count, self.f):,} subsets of {count} heads, more than "
-                f"{MOST_SUBSETS:,}; take fewer neighbours, a smaller f, or caf, which needs no subsets"
+                f"{MOST_SUBSETS:,}; use fewer neighbours, a smaller f, or caf, which needs no subsets"
             )
         best = _smallest_eigenvalue(inbox.xp, inbox.gram, self.f)
         kept = np.ones((inbox.own.shape[0], count), dtype=bool)

@@ -215,7 +215,7 @@ def read(source: str | Path | Mapping[str, Any] | SimulationConfig, overrides: I
         except (ValueError, OSError) as error:  # Not TOML, not UTF-8, a number of thousands of digits, a folder.
             raise ValueError(f"{source} is not TOML: {error}") from error
         except RecursionError as error:
-            raise ValueError(f"{source} is not TOML: brackets within brackets, hundreds deep") from error
+            raise ValueError(f"{source} is not TOML: brackets are nested hundreds deep") from error
     wanted = [_parsed(override) for override in overrides]
     renamed = {path[0]: value for _, path, value in wanted if len(path) == 2 and path[1] == "name"}
     for table, name in renamed.items():

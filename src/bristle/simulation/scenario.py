@@ -193,7 +193,7 @@ class Scenario:
             )
         if self.branches and getattr(self.rule, "one_voice", None) is None:
             raise ValueError(
-                f"{self.rule!r} counts everybody by itself: leave out branches, or take evidence with one_voice=1"
+                f"{self.rule!r} counts every peer by itself: leave out branches, or use evidence with one_voice=1"
             )
         if self.receivers_at_once is not None:
             check_count("receivers_at_once", self.receivers_at_once, least=1)

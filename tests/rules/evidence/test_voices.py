@@ -106,7 +106,7 @@ def test_simulated_worlds_count_branches() -> None:
 
 
 def test_branches_need_a_rule_that_counts_them_and_a_number_for_everybody() -> None:
-    with pytest.raises(ValueError, match="take evidence with one_voice=1"):
+    with pytest.raises(ValueError, match="use evidence with one_voice=1"):
         accuracy((0,) * 18)
     with pytest.raises(ValueError, match="branches has 3 numbers: give one for each of 6 peers and 12"):
         accuracy((0, 1, 2), one_voice=1)
