@@ -204,7 +204,7 @@ def _end(
     if not rows:
         screen.print("No peer finished enough iterations for a row: there is nothing to report.")
         return
-    screen.print(_final(demo, tally, rows, compared, ends))
+    screen.print(_final_table(demo, tally, rows, compared, ends))
     screen.print(
         "attackers: their share of all weight given to what others sent. sent: by one peer. Simulated rules had the "
         "same samples and attackers; "
@@ -238,7 +238,7 @@ def _rounds_in_words(tally: Tally, last: Row) -> str:
     )
 
 
-def _final(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends: dict[str, float]) -> Table:
+def _final_table(demo: Demo, tally: Tally, rows: list[Row], compared: list[Row], ends: dict[str, float]) -> Table:
     last = rows[-1]
     after = f"{last['seconds']:.1f} s" if demo.evidence else f"{last['iteration']} iterations"
     table = Table(
