@@ -17,7 +17,7 @@ from bristle.peer.status import read_status
 from bristle.peer.store import PeerStore
 from bristle.peer.store_files import ENDPOINT, STORE, FolderLock, TryAgainError, is_running
 from bristle.wire.group import Group
-from tests.support.fault_peers import Fleet, damage, fill, small_disk, wait_until
+from tests.support.fault_peers import Fleet, damage, enough_to_damage, fill, small_disk, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and mounts are Unix's")]
 
@@ -90,8 +90,12 @@ def test_a_store_on_a_full_disk_is_not_damaged(tmp_path: Path) -> None:
 def test_a_damaged_store_is_one_error_with_a_remedy(fleet: Fleet, log: bool) -> None:
     quick = ("--interval", "0", "--samples", "20")
     first = fleet.start("a", *quick)
-    first.reach(40 if log else 20)
+    first.reach(20)
     first.kill() if log else first.stop()
+    while log and not enough_to_damage(first.home):  # It was killed just when the log began anew.
+        first = fleet.start("a", *quick)
+        first.go_on(20)
+        first.kill()
     before = first.stored()
     damage(first.home, log=log, chance=random.Random(0))
     second = fleet.start("a", *quick)

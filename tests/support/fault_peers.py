@@ -299,6 +299,12 @@ def flip(path: Path, place: int) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
+def enough_to_damage(home: Path) -> bool:
+    """Return whether the log of a store has transactions that count before its last one."""
+    found = look_at_log(home / STORE)
+    return found is not None and len(found.commits) > 2
+
+
 def damage(home: Path, *, log: bool, chance: random.Random) -> int:
     """Flip bytes from somewhere in the middle of a store, or of its log, on; return where the first one is.
 
