@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bristle.attacks import SignFlip
+from bristle.attacks import SignFlip, StatementEdge
 from bristle.data import Dataset
 from bristle.data.partitions import IID
 from bristle.backbones.backbone import CallableBackbone
-from bristle.rules import Bucketing, FedAvg
+from bristle.rules import Bucketing, Evidence, FedAvg
 from bristle.simulation import Ring
 
 
@@ -36,7 +36,16 @@ class Careful(FedAvg):
     strength: int = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frank(Evidence):
+    candour: float
+
+
 class Rude(SignFlip):
+    pass
+
+
+class Liar(StatementEdge):
     pass
 
 
@@ -66,8 +75,12 @@ POINTS = """
 [bristle.rules]
 careful = garden:Careful
 krum = garden:Careful
+frank = garden:Frank
+[bristle.steps]
+sack = garden:Sack
 [bristle.attacks]
 rude = garden:Rude
+liar = garden:Liar
 [bristle.datasets]
 blobs = garden:blobs
 [bristle.backbones]
@@ -144,11 +157,32 @@ def test_all_doors_open_for_the_same_names(prefix: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("garden")
 def test_names_are_ours_first_and_then_those_of_packages() -> None:
     assert rules.names()[0] == "local"
-    assert rules.names()[-1] == "careful"
+    assert rules.names()[-2:] == ("careful", "frank")
     assert rules.names().count("krum") == 1
-    assert attacks.names()[-1] == "rude"
+    assert rules.steps()[0] == "nearest-neighbour-mixing"
+    assert rules.steps()[-1] == "sack"
+    assert attacks.names()[-2:] == ("liar", "rude")
     assert partitions.names()[-1] == "fair"
     assert bristle.TOPOLOGIES.names()[-1] == "circle"
+
+
+@pytest.mark.usefixtures("garden")
+def test_names_by_what_peers_exchange() -> None:
+    assert rules.names(shares="evidence") == ("evidence", "frank")
+    assert rules.names(shares="heads")[-1] == "careful"
+    assert {*rules.names(shares="heads"), *rules.names(shares="evidence")} == set(rules.names())
+    assert attacks.names(shares="heads")[-1] == "rude"
+    assert not {"liar", "statement-edge"} & set(attacks.names(shares="heads"))
+    assert attacks.names(shares="evidence") == attacks.names()
+
+
+@pytest.mark.usefixtures("garden")
+def test_steps_of_packages_are_steps() -> None:
+    assert type(rules.create_step("sack", s=3)).__name__ == "Sack"
+    with pytest.raises(ValueError, match="'sack' is a step, not a rule"):
+        rules.create("sack")
+    with pytest.raises(ValueError, match=r"'careful' is a rule, not a step: .* bucketing, clipping, sack"):
+        rules.create_step("careful")
 
 
 def test_a_step_is_no_rule_and_a_rule_is_no_step() -> None:

@@ -25,7 +25,10 @@ WITHOUT_INBOX = ["foreign-trojan", "excused-trojan", "late-trojan", "row-copy", 
 
 
 def test_every_attack_states_what_it_knows() -> None:
-    found = {str(knows): [n for n in attacks.names("heads") if attacks.create(n).knows == knows] for knows in Knowledge}
+    found = {
+        str(knows): [n for n in attacks.names(shares="heads") if attacks.create(n).knows == knows]
+        for knows in Knowledge
+    }
     assert {knows: sorted(names) for knows, names in found.items()} == {k: sorted(n) for k, n in KNOWS.items()}
 
 
@@ -46,7 +49,7 @@ def test_full_knowledge_needs_the_victims_heads(make_view: Callable[..., View], 
             attacks.create(name)(replace(view, update=None))
 
 
-@pytest.mark.parametrize("name", attacks.names("heads"))
+@pytest.mark.parametrize("name", attacks.names(shares="heads"))
 def test_no_victims_and_no_attackers_are_no_mishap(make_view: Callable[..., View], name: str) -> None:
     attack = attacks.create(name)
     assert attack(make_view(batch=(0, 2))).shape == (0, 2, 3, 5, 4)
@@ -66,7 +69,7 @@ def test_a_victim_that_receives_nothing_gets_the_own_heads(make_view: Callable[.
     np.testing.assert_array_equal(attacks.create(name)(empty), empty.own)
 
 
-@pytest.mark.parametrize("name", attacks.names("heads"))
+@pytest.mark.parametrize("name", attacks.names(shares="heads"))
 def test_heads_at_the_limits_stay_finite(make_view: Callable[..., View], name: str) -> None:
     """Honest heads may be about as large as rules accept, all zero, or tiny."""
     attack = attacks.create(name)

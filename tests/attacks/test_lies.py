@@ -48,7 +48,7 @@ def test_variants_conform(name: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
-@pytest.mark.parametrize("name", [n for n in attacks.names() if n not in attacks.names("heads")])
+@pytest.mark.parametrize("name", [n for n in attacks.names() if n not in attacks.names(shares="heads")])
 def test_few_classes_are_no_mishap(name: str, classes: int) -> None:
     check_attack(attacks.create(name), classes=classes)
 
@@ -167,5 +167,5 @@ def test_peers_that_exchange_heads_are_not_lied_to_in_statements() -> None:
     own = np.zeros((1, 3, 4))
     with pytest.raises(ValueError, match="StatementEdge crafts statements: use it with the rule evidence"):
         attacks.create("statement-edge")(View(own=own))
-    assert "statement-edge" not in attacks.names("heads")
-    assert "statement-edge" in attacks.names("evidence")
+    assert "statement-edge" not in attacks.names(shares="heads")
+    assert "statement-edge" in attacks.names(shares="evidence")

@@ -18,7 +18,7 @@ def test_identities_send_one_head_with_jitter(make_view: Callable[..., View]) ->
     assert len({head.tobytes() for head in sent}) == 4
 
 
-@pytest.mark.parametrize("inner", [name for name in attacks.names("heads") if name != "sybil"])
+@pytest.mark.parametrize("inner", [name for name in attacks.names(shares="heads") if name != "sybil"])
 def test_any_attack_can_be_behind_it(make_view: Callable[..., View], inner: str) -> None:
     view = make_view(batch=(2,), attackers=3)
     draws = np.random.default_rng(0).random(view.own.shape)

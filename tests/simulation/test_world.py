@@ -67,7 +67,7 @@ def test_label_flippers_are_given_nothing() -> None:
     assert fooled.accuracy().mean() < 0.5
 
 
-@pytest.mark.parametrize("attack", attacks.names("heads"))
+@pytest.mark.parametrize("attack", attacks.names(shares="heads"))
 @pytest.mark.parametrize("rule", [rules.Bristle(), rules.Median()], ids=repr)
 def test_every_attack_runs_and_no_head_breaks(attack: str, rule: rules.Rule) -> None:
     flip = attacks.create("label-flip", classes=CLASSES)

@@ -146,14 +146,19 @@ _ATTACKS: dict[str, type[Attack]] = {
 ATTACKS: Registry[Attack] = Registry("attack", Attack, _ATTACKS, "bristle.attacks")
 
 
-def names(shares: Literal["heads", "evidence"] | None = None) -> tuple[str, ...]:
-    """Return the names of all attacks, Bristle's own, then those of installed packages.
+def names(*, shares: Literal["heads", "evidence"] | None = None) -> tuple[str, ...]:
+    """Return the names of all attacks: Bristle's own, then those of installed packages.
 
-    `heads`: without those that craft statements, which worlds whose peers exchange heads refuse. `evidence`: all, since
-    attacks on heads have class means for rows there.
+    With `shares`, only attacks on peers that exchange that. `heads` leaves out those that craft only statements, and
+    imports the packages' attacks to ask them. `evidence` leaves out none: attacks on heads work on class means there.
     """
-    kinds = {name: kind for name, kind in _ATTACKS.items() if shares == "heads"}
-    return tuple(name for name in ATTACKS.names() if name not in kinds or not crafts_statements_only(kinds[name]))
+    return tuple(name for name in ATTACKS.names() if shares != "heads" or _attacks_heads(name))
+
+
+def _attacks_heads(name: str) -> bool:
+    found = ATTACKS.find(name)
+    kind = found if isinstance(found, type) else type(found)
+    return not (issubclass(kind, Attack) and crafts_statements_only(kind))
 
 
 def crafts_statements_only(kind: type[Attack]) -> bool:

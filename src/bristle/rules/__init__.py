@@ -3,6 +3,8 @@
 Every rule has the same call: `rule(own, received, mask=, evaluation=, claims=, context=, rng=)`.
 """
 
+from typing import Literal
+
 from bristle._core import Array, namespace
 from bristle._core.registry import Registry
 from bristle.rules.averaging import CGE, Balance, FedAvg, Local, NearestNeighbourAveraging
@@ -104,27 +106,34 @@ _STEPS: dict[str, type[Step]] = {
     "clipping": Clipping,
 }
 
-# Packages register rules and steps in the same entry-point group.
 RULES: Registry[Rule] = Registry("rule", Rule, _RULES, "bristle.rules", also_called={"bridge": "trimmed-mean"})
-STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.rules")
+STEPS: Registry[Step] = Registry("step", Step, _STEPS, "bristle.steps")
 
 
-def names(*, shares: str | None = None) -> tuple[str, ...]:
+def names(*, shares: Literal["heads", "evidence"] | None = None) -> tuple[str, ...]:
     """Return the names of all rules: Bristle's own, then those of installed packages.
 
-    With `shares="heads"` or `"evidence"` only those whose peers exchange that.
+    With `shares`, only rules whose peers exchange that. This imports the packages' rules; a function that makes a rule
+    counts as one for heads.
     """
-    return tuple(name for name in RULES.names() if shares in (None, "evidence" if name == "evidence" else "heads"))
+    return tuple(name for name in RULES.names() if shares is None or _shared(name) == shares)
+
+
+def _shared(name: str) -> str:
+    """Return what peers with a rule exchange. It depends on the class alone, so no options are needed."""
+    found = RULES.find(name)
+    rule = object.__new__(found) if isinstance(found, type) else found
+    return rule.shares if isinstance(rule, Rule) else "heads"
 
 
 def steps() -> tuple[str, ...]:
-    """Return the names of Bristle's own steps, which can stand before a rule in a `chain`."""
-    return tuple(STEPS)
+    """Return the names of all steps, which can precede a rule in a `chain`: Bristle's own, then those of packages."""
+    return STEPS.names()
 
 
 def create(name: str, **options: object) -> Rule:
     """Make a rule by name: `create("krum", f=4)`; `module:name` and rules of installed packages work as well."""
-    if name in STEPS:
+    if name not in RULES and name in steps():
         raise ValueError(
             f"{name!r} is a step, not a rule: put it before one, e.g. rule.before = [{name!r}] and rule.name = 'krum', "
             f"or rules.chain(rules.create_step({name!r}), rules.create('krum'))"
@@ -134,6 +143,6 @@ def create(name: str, **options: object) -> Rule:
 
 def create_step(name: str, **options: object) -> Step:
     """Make a step for `chain` by name: `create_step("bucketing", s=3)`."""
-    if name in RULES:
-        raise ValueError(f"{name!r} is a rule, not a step: put it into rule.name; steps are {', '.join(STEPS)}")
+    if name not in STEPS and name in names():
+        raise ValueError(f"{name!r} is a rule, not a step: put it into rule.name; steps are {', '.join(steps())}")
     return STEPS.create(name, options)
