@@ -44,6 +44,17 @@ def test_worlds(name: str, expected: list[tuple[int, int, str, int, int, int | N
     assert sorted(worlds(name), key=str) == sorted(expected, key=str)
 
 
+def test_numbers_are_those_printed_in_the_paper() -> None:
+    printed = {found.in_paper: found.name for found in figures() if found.in_paper}
+    assert printed == {
+        "2": "intro", "4": "distances", "5 and 7": "curves", "8": "regular-vs-transfer", "9": "byzantine-iid",
+        "10": "non-iid", "11": "byzantine-non-iid", "12": "attackers", "13": "degree", "14": "connection-ratio",
+        "15": "speed",
+    }  # fmt: skip
+    assert figure("degree").heading == "Degree of non-i.i.d.-ness (figure 13 of the paper)"
+    assert figure("traffic").heading == "Traffic"
+
+
 def test_names_are_unique() -> None:
     names = [found.name for found in figures()]
     assert len(set(names)) == len(names)

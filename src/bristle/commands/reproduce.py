@@ -19,14 +19,14 @@ from bristle.paper.reproduce import Reproduction, ReproductionProgress, reproduc
 def list_figures(wanted: Wanted) -> None:
     """Print the figures, and how many runs each needs; a run that two figures share is counted with the first."""
     table = Table(box=None, pad_edge=False)
-    for column, side in (("figure", "left"), ("runs", "right"), ("of them new", "right"), ("what it shows", "left")):
-        table.add_column(column, justify="right" if side == "right" else "left")
+    for column in ("figure", "number in the paper", "runs", "of them new", "what it shows"):
+        table.add_column(column, justify="right" if column in ("runs", "of them new") else "left")
     seen: set[str] = set()
     lines = entries(wanted)
     for figure in wanted.figures:
         texts = {line.task.text for line in lines if line.figure == figure}
         mark = {"always": "", "full": " (full set)", "named": " (by name)"}[figure.when]
-        table.add_row(figure.name + mark, str(len(texts)), str(len(texts - seen)), figure.title)
+        table.add_row(figure.name + mark, figure.in_paper, str(len(texts)), str(len(texts - seen)), figure.title)
         seen |= texts
     console = terminal()
     console.print(table)

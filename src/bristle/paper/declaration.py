@@ -168,6 +168,9 @@ class Figure:
     ----------
     name, title, text : str
         What it is called, what it shows, and what a reader should know.
+    in_paper : str
+        Number of the figure as printed in the paper, counted in the order of its source; empty: not printed there.
+        Rows and the files of runs do not depend on it.
     panels : tuple of WorldPanel
         Worlds in which rules are compared.
     full_panels : tuple of WorldPanel
@@ -185,12 +188,18 @@ class Figure:
     name: str
     title: str
     text: str
+    in_paper: str = ""
     panels: tuple[WorldPanel, ...] = ()
     full_panels: tuple[WorldPanel, ...] = ()
     only: tuple[str, ...] = ()
     measures: Literal["worlds", "speed", "traffic", "distances", "curves"] = "worlds"
     when: Literal["always", "full", "named"] = "always"
     tabled: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title, with the number in the paper if there is one."""
+        return f"{self.title} (figure {self.in_paper} of the paper)" if self.in_paper else self.title
 
 
 ORACLE = "oracle"

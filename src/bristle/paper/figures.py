@@ -165,13 +165,14 @@ RED_TEAM_RULES = ("bristle", "evidence", "fedavg", "median", "krum", "mozi", "lo
 def figures() -> tuple[Figure, ...]:
     """Return all figures, in the order of a report.
 
-    Numbers in the author's data files, which are not those printed in the paper: 1 is regular-vs-transfer and non-iid,
-    2 and 3 byzantine-iid, 4 byzantine-non-iid, 5 attackers, 6 intro, 7 degree.
+    `in_paper` is the number printed in the paper. The author's data files count differently: 1 is regular-vs-transfer
+    and non-iid, 2 and 3 byzantine-iid, 4 byzantine-non-iid, 5 attackers, 6 intro, 7 degree.
     """
     return (
         Figure(
             name="intro",
-            title="The paper's first figure: 10 peers, 7 label flippers",
+            in_paper="2",
+            title="The paper's first result: 10 peers, 7 label flippers",
             text="Non-i.i.d. classes and 40 % attackers at once.",
             panels=(
                 flipped(
@@ -185,6 +186,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="regular-vs-transfer",
+            in_paper="8",
             title="Regular against transfer learning",
             text="10 honest peers with all classes. Regular learning trains whole networks from scratch, so it "
             "belongs to the full set, and is measured on 2,000 test images; rules that test rows of heads cannot take "
@@ -194,6 +196,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="non-iid",
+            in_paper="10",
             title="Non-i.i.d. classes without attackers",
             text="10 honest peers with all 10 classes, or with 4 each.",
             panels=(
@@ -213,6 +216,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="byzantine-iid",
+            in_paper="9",
             title="Attackers, i.i.d. classes",
             text="5+5 fits the paper's caption; 7+3, which fits its text, is run with the full set.",
             panels=iid(FIVE, FANG),
@@ -221,6 +225,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="byzantine-non-iid",
+            in_paper="11",
             title="Attackers and non-i.i.d. classes",
             text="10 peers with 4 classes each, and 5 attackers.",
             panels=non_iid(TEN, FANG),
@@ -235,6 +240,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="attackers",
+            in_paper="12",
             title="Number of attackers",
             text="Label flippers: 10, 33, 50 and 71 % of all peers; 4 classes a peer.",
             only=UNTUNED,
@@ -247,6 +253,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="degree",
+            in_paper="13",
             title="Degree of non-i.i.d.-ness",
             text="10 peers and 5 label flippers.",
             only=UNTUNED,
@@ -258,6 +265,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="connection-ratio",
+            in_paper="14",
             title="Connection ratio",
             text="100 peers with 4 classes each; each hears 2 (5) random benign peers, drawn once, and all of 2 (5) "
             "label flippers. The rules that are missing here are run with the full set.",
@@ -320,6 +328,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="speed",
+            in_paper="15",
             title="Time per iteration",
             text="One peer takes in what it received and trains one mini-batch, on one core; heads are those of "
             "peers that trained alone, every third a label flipper's. Times are measured: they differ from run to run.",
@@ -334,6 +343,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="distances",
+            in_paper="4",
             title="Distances between heads",
             text="Euclidean distance from the heads of peers that learn alone to those they receive, by how many of "
             "4 classes the sender shares; attackers as level lines.",
@@ -341,6 +351,7 @@ def figures() -> tuple[Figure, ...]:
         ),
         Figure(
             name="curves",
+            in_paper="5 and 7",
             title="The prioritiser's shares and the integrator's weight",
             text="As functions of alpha and of the score.",
             measures="curves",

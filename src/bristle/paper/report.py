@@ -91,7 +91,7 @@ def _section(figure: Figure, wanted: Wanted, measured: MeasuredRows, found: Sequ
     caveats = [f"{panel.title}: {panel.caveat}" for panel in wanted.panels(figure) if panel.caveat]
     return Section(
         name=figure.name,
-        title=figure.title,
+        title=figure.heading,
         text="\n\n".join([figure.text, *([" ".join(caveats)] if caveats else [])]),
         panels=tuple(panels),
         tables=tuple(tables),
