@@ -19,9 +19,11 @@ class Attack(ABC):
     """What K attackers send: `attack(view)` returns heads [..., K, C, D], one from each to each victim.
 
     An attack is a value: parameters are stored unchanged, calls have no side effects and no hidden state.
-    To write one, subclass, say what it `knows`, and implement `craft`; shapes, masks, batches and hidden
-    fields are dealt with before `craft` is called. `bristle.testing.check_attack` checks whether it keeps
-    the rules.
+    To write one, subclass, declare what it `knows`, and implement `craft`; shapes, masks, batches and hidden fields
+    are handled before `craft` is called. `bristle.testing.check_attack` checks it. It can then be used as
+    `module:name` or registered by a package. An attack of Bristle's own also needs an entry in `attacks/__init__.py`,
+    its settings in `attacks/grids.py`, its name and a test in `tests/attacks/`, and a line in the changelog:
+    see "Add an attack" in CONTRIBUTING.md.
     """
 
     @property

@@ -22,38 +22,6 @@ from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.scenario import EVALUATE_EVERY, Moments, Precision, Scenario, Shared
 
 
-def toml_of(config: SimulationConfig, *, about: str = "") -> str:
-    """Return the non-default settings as TOML, with `about` as a comment at the top."""
-    lines = [f"# {line}".rstrip() for line in about.splitlines()]
-    for section, content in config.model_dump(exclude_unset=True).items():
-        lines += ["", f"[{section}]"]
-        lines += [f"{_key(key)} = {value_of(value)}" for key, value in content.items() if value is not None]
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
-
-
-def value_of(value: Any) -> str:
-    """Return a value in TOML syntax."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _toml_text(value)
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{_key(key)} = {value_of(entry)}" for key, entry in value.items())
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(value_of(entry) for entry in value)}]"
-    return value.isoformat() if isinstance(value, date | time) else repr(value)
-
-
-def _toml_text(text: str) -> str:
-    # JSON's strings are TOML's, but for the one control character that JSON leaves as it is.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 _LONGEST = 200
 """Largest number of characters shown of an invalid value."""
 
@@ -286,6 +254,38 @@ def _shown(value: object) -> str:
     except ValueError:  # Python writes no number of thousands of digits.
         return "a number of thousands of digits"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def toml_of(config: SimulationConfig, *, about: str = "") -> str:
+    """Return the non-default settings as TOML, with `about` as a comment at the top."""
+    lines = [f"# {line}".rstrip() for line in about.splitlines()]
+    for section, content in config.model_dump(exclude_unset=True).items():
+        lines += ["", f"[{section}]"]
+        lines += [f"{_key(key)} = {value_of(value)}" for key, value in content.items() if value is not None]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_text(key)
+
+
+def value_of(value: Any) -> str:
+    """Return a value in TOML syntax."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_key(key)} = {value_of(entry)}" for key, entry in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(value_of(entry) for entry in value)}]"
+    return value.isoformat() if isinstance(value, date | time) else repr(value)
+
+
+def _toml_text(text: str) -> str:
+    # JSON's strings are TOML's, but for the one control character that JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 HAVE_COLUMNS = frozenset({"world.figure", "world.seed", "world.peers", "world.attackers"})

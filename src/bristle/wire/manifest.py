@@ -1,4 +1,8 @@
-"""The signed manifest of a body of any kind: author, group, number, expiry, encoding, and a digest of every chunk."""
+"""The signed manifest of a body of any kind: author, group, number, expiry, encoding, and a digest of every chunk.
+
+Functions here decode and verify; they decide nothing. A forged manifest ends in `p2p/inbox.py` (`on_manifest`, or
+`_on_statement` for statements), which refuses and counts it; `p2p/node.py` bans a neighbour that sends too many.
+"""
 
 from __future__ import annotations
 
