@@ -170,7 +170,7 @@ def test_a_founded_group_survives_kills(launch: Callable[..., Process], digits: 
     texts = {(tmp_path / name).read_text() for name in ("for-b", "for-nobody")}
     assert said("invite", str(tmp_path / "a")) not in texts
     (gone,) = [one for one in get_status(tmp_path / "a").members if one.generation == 1]
-    assert "put out 2 of 3 members" in said("revoke", str(tmp_path / "a"), gone.key_id)
+    assert "removed 2 of 3 members" in said("revoke", str(tmp_path / "a"), gone.key_id)
     while get_status(tmp_path / "a").neighbours:
         time.sleep(0.05)
     first.end(signal.SIGKILL)

@@ -198,7 +198,7 @@ def test_commands_invite_and_revoke_while_the_peer_runs(make_peer: MakePeer, tmp
                 assert f"└── {ben.key_id}" in shown
                 assert "1 of 1 seats left" in shown
                 said = await command("revoke", folder, ben.key_id)
-                assert said == "put out 1 of 2 members; others hear of it now\n"
+                assert said == "removed 1 of 2 members; others are notified now\n"
                 await eventually(lambda: not heard(ann))
                 await eventually(lambda: members(ben) == {ann.key_id})
 

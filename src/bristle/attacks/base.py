@@ -28,7 +28,7 @@ class Attack(ABC):
 
     @property
     def knows(self) -> Knowledge:
-        """How much the attackers know about a victim. They are shown no more than that."""
+        """How much the attackers know about a victim. `craft` sees only that much of the view."""
         return Knowledge.NOTHING
 
     @property
@@ -52,7 +52,7 @@ class Attack(ABC):
 
     @property
     def equivocates(self) -> bool:
-        """Whether each victim gets draws of its own; else all victims of an iteration share them.
+        """Whether random numbers are drawn for each victim; otherwise all victims of an iteration share them.
 
         For stochastic attacks that send different random heads to different victims.
         """
@@ -82,21 +82,21 @@ class Attack(ABC):
         return True
 
     def pointed_at(self, rule: Rule) -> Attack:
-        """Return the attack as it is turned on peers that follow `rule`: itself, unless it asks rules what they let in.
+        """Return the attack adapted to peers that use `rule`; by default, the attack itself.
 
         Worlds call it with the rule of their peers.
         """
         return self
 
     def labels(self, y: Array) -> Array:
-        """Return the labels that the attackers train on, given the true ones; -1 is padding and stays."""
+        """Return the labels that the attackers train on, given the true ones; -1 is padding and is kept."""
         return y
 
     def claims(self, view: View) -> Array:
         """Return the classes that each attacker says it trains and tests itself, a boolean array [..., K, C].
 
-        By default all of them, which is the truth: attackers own samples of every class. No class at all stands for
-        a sender that makes no claims. Like `craft`, it gets a view with one batch axis in which the inbox, if seen, is
+        By default all of them, which is the truth: attackers own samples of every class. No class at all means that the
+        sender makes no claims. Like `craft`, it gets a view with one batch axis in which the inbox, if seen, is
         an array.
         """
         xp = namespace(view.own)
@@ -108,7 +108,7 @@ class Attack(ABC):
         Parameters
         ----------
         view : View
-            The scene. The attack sees of it what `knows` says.
+            The scene. The attack sees only what `knows` allows.
         rng : numpy.random.Generator or array [..., K, C, D], optional
             Randomness, for attacks that sample: a generator, or uniforms in [0, 1) already drawn.
 
@@ -167,7 +167,7 @@ class Attack(ABC):
 
 
 def check_number(name: str, value: float, *, least: float = -1e15, most: float = 1e15) -> None:
-    """Insist on a number, of either sign unless `least` says otherwise."""
+    """Raise ValueError unless a value is a number from `least` to `most`; both signs are allowed by default."""
     if isinstance(value, bool) or not (isinstance(value, Real) and least <= value <= most):
         raise ValueError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
 

@@ -14,7 +14,7 @@ from bristle.rules.evidence import Statement
 
 
 def check_one_of(name: str, value: object, choices: object) -> None:
-    """Insist on one of the words of a Literal type."""
+    """Raise ValueError unless a value is one of those of a Literal type."""
     if value not in get_args(choices):
         raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r}")
 
@@ -113,7 +113,7 @@ class FalseCounts(StatementEdge):
         check_count("low", self.low)
 
     def claim(self, ground: Ground, target: Target, place: int) -> float:
-        """Say few or many."""
+        """Return `low` or `count` as the count of a class, by the attacker."""
         return 1.0 if place < self.low else super().claim(ground, target, place)
 
 
@@ -168,7 +168,7 @@ class Bridge(StatementEdge):
         return found
 
     def claim(self, ground: Ground, target: Target, place: int) -> float:
-        """Say few, if a bridge."""
+        """Return `bridge_claims` as the count of a class if the attacker is a bridge."""
         if place < self.bridges and self.bridge_claims is not None:
             return self.bridge_claims
         return super().claim(ground, target, place)
@@ -295,7 +295,7 @@ class PermutedLabels(Liars):
         check_one_of("order", self.order, Order)
 
     def lies(self, ground: Ground, target: Target, place: int, rng: np.random.Generator) -> Lies:
-        """Let foreign classes trade places."""
+        """Return the means of foreign classes, permuted."""
         foreign = target.foreign
         if len(foreign) < 2:
             return {}

@@ -173,7 +173,7 @@ def peer(
     dashboard: Dashboard = False,
     dashboard_at: DashboardAt = LOOPBACK,
 ) -> None:
-    """Run one peer of a group on your own data until stopped: state what it knows, and learn from what others state.
+    """Run one peer of a group on your own data until stopped: publish a statement, and learn from those of others.
 
     With --rule bristle, or another rule for heads, it trains a head, shares it, and tests the heads of others.
 
@@ -202,12 +202,14 @@ def invite(
     folder: Annotated[Path, typer.Argument(help="Folder of a peer that is a member, running or not.")],
     whom: Annotated[
         str | None,
-        typer.Option("--for", help="Key id of the invitee.", show_default="whoever uses the invitation first"),
+        typer.Option("--for", help="Key id of the invitee.", show_default="the first to use the invitation"),
     ] = None,
-    seats: Annotated[int, typer.Option(help="How many others the invitee may bring in.")] = 0,
-    days: Annotated[float | None, typer.Option(help="How long the membership lasts.", show_default="for ever")] = None,
+    seats: Annotated[int, typer.Option(help="How many others the invitee may invite.")] = 0,
+    days: Annotated[
+        float | None, typer.Option(help="How long the membership lasts.", show_default="without end")
+    ] = None,
 ) -> None:
-    """Invite a peer to a founded group: print an invitation, to be handed over where nobody else sees it.
+    """Invite a peer to a founded group: print an invitation, to be handed over in private.
 
     The invitee runs `bristle peer --invitation-file`, with the same application, classes, backbone and secret.
 
@@ -224,7 +226,7 @@ def revoke(
     folder: Annotated[Path, typer.Argument(help="Folder of a peer that is a member, running or not.")],
     member: Annotated[str, typer.Argument(help="Key id of the member to remove; `bristle status` shows all.")],
 ) -> None:
-    """Remove a member from a founded group, with all whom it brought in. A running peer passes it on within a second.
+    """Remove a member and all that it invited from a founded group. A running peer tells others within a second.
 
     Only its inviter, a member between it and its founder, or a founder can do that.
 
@@ -239,7 +241,7 @@ def revoke(
         file.revoke(identity_of(folder), key_id_from(member))
         gone = before - len(file.roster().members())
     when = "now" if is_running(folder) else "when this peer runs again"
-    print(f"put out {gone} of {before} members; others hear of it {when}")
+    print(f"removed {gone} of {before} members; others are notified {when}")
 
 
 def status(

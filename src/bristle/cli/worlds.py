@@ -24,7 +24,7 @@ def simulate(
     baselines: Annotated[
         bool,
         typer.Option(
-            "--baselines", help="Also run peers that learn alone, and one head trained on everybody's samples."
+            "--baselines", help="Also run peers that learn alone, and one head trained on all of their samples."
         ),
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write measurements to this file as JSON Lines.")] = None,
@@ -90,7 +90,7 @@ def tune(
     """Search for the rule's parameters in a world with data like yours, and write the best as TOML.
 
     Use a related dataset, not the one to be learned, and the attackers that you expect: without attackers, the best
-    rule trusts everybody. The first trial is the file unchanged; trials that fall behind are pruned. In the end the
+    rule trusts all peers. The first trial is the file unchanged; trials that fall behind are pruned. In the end the
     best trial and the unchanged file are run with new seeds. Needs Optuna, from the extra named tune.
 
     The study is kept in the folder: after an interruption the same command continues, to the same result.

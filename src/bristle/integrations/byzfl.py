@@ -89,7 +89,7 @@ class AsAggregator:
 
 
 def register() -> None:
-    """Let ByzFL's configurations name rules of Bristle as the aggregator "Bristle"."""
+    """Register "Bristle" as an aggregator, so that ByzFL's configurations can name rules of Bristle."""
     _aggregators().Bristle = AsAggregator
 
 

@@ -1,6 +1,7 @@
-"""Statements passed on by all: a neighbour says what it has, and is asked for what is lacking. No sockets, no clock.
+"""Gossip of statements: each peer tells its neighbours which ones it has, and asks them for those that it lacks.
 
-Whatever verifies is passed on, whatever a rule makes of it: else honest outliers would be silenced.
+Every statement that verifies is passed on, whether or not a rule uses it: otherwise honest outliers would be silenced.
+There are no sockets and no clock here.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ from bristle.wire.statements import (
 )
 
 _PROMPT = 1.0
-"""Seconds without a sign of what was asked for, at least, after which others are asked."""
+"""Minimum number of seconds without any part of what was asked for, after which others are asked."""
 
 _TOO_LONG = 2.0
-"""Times the patience of a transfer, after which a statement that was asked for is asked of others, whatever came."""
+"""Others are asked for a statement after this many times the patience of a transfer, however much has arrived."""
 
 _REPEAT, _LONGEST_REPEAT = 0.5, 8.0
 _EXPIRY = 10.0
-"""Seconds between looks for statements that have expired."""
+"""Seconds between checks for expired statements."""
 
 _KEY_AT = 24
 
@@ -61,13 +62,13 @@ class StatementGossip:
     Parameters
     ----------
     key_id : bytes
-        The own one.
+        Key id of this peer.
     group, limits, counters, shared
         The group, the limits, counters to update, and the budget that all neighbours share.
     store : StatementStore
-        What is known of others.
+        Known statements of others.
     outbox : BodyOutbox
-        What sends statements.
+        Sends statements.
     send : callable
         Seals a message and sends it to a neighbour.
     clock : callable
@@ -126,12 +127,12 @@ class StatementGossip:
         return known is None or (offer.number >= known.number and not _covers(known, offer))
 
     def publish(self, signed: SignedStatement) -> None:
-        """Holding the own statement, or its renewal, to all neighbours."""
+        """Offer the own statement, or its renewal, to all neighbours."""
         self.own = signed
         self.changed(self._key_id)
 
     def changed(self, author: bytes) -> None:
-        """Holding what is newly known of an author to all neighbours that may lack it."""
+        """Offer what is newly known of an author to all neighbours that may lack it."""
         if author != self._key_id and not self._limits.forward_rate:
             return
         for exchange in self._exchanges.values():
@@ -140,7 +141,7 @@ class StatementGossip:
     # Neighbours
 
     def joined(self, link: Link, now: float) -> None:
-        """Begin with a new or reconnected neighbour: it is told of everything, and knows nothing."""
+        """Start the exchange with a new or reconnected neighbour: it is offered everything."""
         self.left(link)
         exchange = self._exchanges[link.key_id] = StatementExchange()
         if self.own is not None:
@@ -170,7 +171,7 @@ class StatementGossip:
     # Offering
 
     def _tell(self, link: Link, exchange: StatementExchange, now: float) -> None:
-        """Say what there is that a neighbour may lack, or say it once more if it has not answered."""
+        """Send a neighbour a list of what it may lack, or repeat the last one if it was not acknowledged."""
         if exchange.have is not None:
             if now < exchange.repeat:
                 return
@@ -198,7 +199,7 @@ class StatementGossip:
                 yield offer
 
     def _on_want(self, link: Link, message: Want, now: float) -> float:
-        """Take an acknowledgement of what was offered, and send what is asked for; return the message's worth."""
+        """Process an acknowledgement of an offer, and send what is asked for; return the message's worth."""
         exchange, worth = self._exchanges[link.key_id], NOTHING
         if exchange.have is not None and message.order == exchange.have.order:
             exchange.told.update({offer.author: offer for offer in exchange.have.offers})
@@ -210,7 +211,7 @@ class StatementGossip:
         return worth
 
     def _grant(self, link: Link, exchange: StatementExchange, author: bytes, only_renewal: bool, now: float) -> float:
-        """Send a renewal or a proof, or make a note of a statement that is asked for; return what the wish is worth."""
+        """Send a renewal or a proof, or queue a statement that is asked for; return the worth of the request."""
         entry, signed = self.store.get(author), self._signed(author)
         if isinstance(entry, Proof):
             if link.budget.send_statement(now):
@@ -225,7 +226,7 @@ class StatementGossip:
         return PROMISED
 
     def serve(self, link: Link, now: float) -> None:
-        """Begin sending the next statement that a neighbour asked for, if the last one has come to its end."""
+        """Start to send the next statement that a neighbour asked for, if the last transfer has ended."""
         exchange = self._exchanges.get(link.key_id)
         if exchange is None or Kind.STATEMENT in link.outgoing:
             return
@@ -242,7 +243,7 @@ class StatementGossip:
     # Asking
 
     def _on_have(self, link: Link, message: Have, now: float) -> float:
-        """Make a note of what a neighbour offers, and ask for what is lacking; return the message's worth."""
+        """Record what a neighbour offers, and ask for what is lacking; return the message's worth."""
         if not link.budget.take_offers(now):
             self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
@@ -273,7 +274,7 @@ class StatementGossip:
             self._send(link, encode_exchange(Want(0, wishes)))
 
     def _wishes(self, link: Link, exchange: StatementExchange, now: float) -> Iterator[tuple[bytes, bool]]:
-        """Choose what to ask a neighbour for: what it offered first, and nobody else is being asked for."""
+        """Choose what to ask a neighbour for: its earliest offers that no other neighbour is being asked for."""
         if now < exchange.not_before:
             return
         clock = self.clock()
@@ -306,7 +307,7 @@ class StatementGossip:
             yield author, only_renewal
 
     def settle(self, link: Link, author: bytes, now: float, *, well: bool) -> None:
-        """Note that what a neighbour was asked for is here, or that what it sent instead was refused."""
+        """Record that what a neighbour was asked for has arrived, or that what it sent was refused."""
         exchange = self._exchanges[link.key_id]
         asked = exchange.asked.pop(author, None)
         if asked is None:
@@ -329,17 +330,17 @@ class StatementGossip:
         return transfer <= self._exchanges[link.key_id].finished
 
     def ended(self, link: Link, transfer: int) -> None:
-        """Note that the transfer of a statement from a neighbour has ended."""
+        """Record that the transfer of a statement from a neighbour has ended."""
         exchange = self._exchanges[link.key_id]
         exchange.finished = max(exchange.finished, transfer)
 
     def awaits(self, link: Link, author: bytes) -> bool:
-        """Return whether a neighbour was asked for a statement that has not begun to come: it costs no other budget."""
+        """Return whether a neighbour was asked for a statement and has not begun to send it; asking has paid for it."""
         asked = self._exchanges[link.key_id].asked.get(author)
         return asked is not None and not asked.begun and not asked.only_renewal
 
     def has(self, author: bytes, number: int, digest: bytes) -> bool:
-        """Return whether this very statement is the newest of its author that is known."""
+        """Return whether exactly this statement is the newest known one of its author."""
         known = self.newest(author)
         return known is not None and (known.number, known.digest) == (number, digest)
 
@@ -355,18 +356,18 @@ class StatementGossip:
         return life_of(expires, self.clock())
 
     def begun(self, link: Link, author: bytes, now: float) -> None:
-        """Note that a statement begins to come."""
+        """Record that the transfer of a statement has begun."""
         exchange = self._exchanges[link.key_id]
         exchange.heard = now
         if author in exchange.asked:
             exchange.asked[author].begun = True
 
     def progress(self, link: Link, now: float) -> None:
-        """Note that a part of a statement came."""
+        """Record that a part of a statement arrived."""
         self._exchanges[link.key_id].heard = now
 
     def convict(self, link: Link, manifest: bytes, now: float) -> bool:
-        """Keep a proof if a signed manifest has the number of another known statement; return whether it has."""
+        """Keep a proof if a signed manifest has the number of another known statement; return whether there was one."""
         author = key_id_of(manifest[_KEY_AT : _KEY_AT + KEY_BYTES])
         entry, number = self.store.get(author), int.from_bytes(manifest[_KEY_AT + KEY_BYTES :][:8], "big")
         if not isinstance(entry, ReceivedStatement) or entry.number != number:
@@ -377,7 +378,7 @@ class StatementGossip:
         return True
 
     def take(self, link: Link, received: ReceivedStatement, now: float) -> Refusal | None:
-        """Keep a statement that has come complete and is right; return why not, or None."""
+        """Keep a complete statement; return the reason to refuse it, or None."""
         known = self.newest(received.author)
         if self.convict(link, received.signed.manifest, now):
             return Refusal.EQUIVOCATION
@@ -396,7 +397,7 @@ class StatementGossip:
         return None
 
     def _on_renewal(self, link: Link, message: SignedRenewal, now: float) -> float:
-        """Let a statement hold for longer; return the message's worth."""
+        """Extend the life of a statement; return the message's worth."""
         renewal = Renewal.from_bytes(message.data)
         if isinstance(renewal, Refusal):
             self._counters.refuse(renewal)
@@ -448,7 +449,7 @@ class StatementGossip:
     # Time
 
     def tick(self, links: list[Link], now: float) -> None:
-        """Repeat what was not answered, ask others for what does not come, and forget what has expired."""
+        """Repeat unanswered messages, ask others for what does not arrive, and forget what has expired."""
         if now - self._looked >= _EXPIRY or now < self._looked:
             self._looked = now
             self._expire()
@@ -462,7 +463,7 @@ class StatementGossip:
             self.serve(link, now)
 
     def _give_up(self, link: Link, exchange: StatementExchange, now: float) -> None:
-        """Stop waiting for what a neighbour was asked for, if nothing comes, or for what takes too long."""
+        """Stop waiting for what a neighbour was asked for if nothing arrives, or if it takes too long."""
         silent = now - exchange.heard > max(_PROMPT, 3 * link.path.timeout)
         long = _TOO_LONG * self._limits.patience
         late = [author for author, asked in exchange.asked.items() if silent or now - asked.since > long]
@@ -480,7 +481,7 @@ class StatementGossip:
 
 
 def _covers(known: Holding, offer: Holding) -> bool:
-    """Return whether who has `known` has no use for `offer`: it is older, or the same but for a little time."""
+    """Return whether `offer` adds nothing to `known`: it is older, or the same apart from a slightly later expiry."""
     if known.number != offer.number:
         return known.number > offer.number
     return known.digest == offer.digest and offer.expires < known.expires + LEAST_RENEWAL

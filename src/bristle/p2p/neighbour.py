@@ -232,7 +232,7 @@ class StatementExchange:
     """What it knows that we have."""
 
     news: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    """Authors to tell it of."""
+    """Authors about whom there is news for it."""
 
     have: Have | None = None
     order: int = 0

@@ -76,7 +76,7 @@ class Node:
     send : callable
         Sends a datagram to an address.
     send_near : callable
-        Sends a datagram towards an address that passes this peer's router and no other one.
+        Sends a datagram with a hop limit that takes it past this peer's router and no further.
     sequence : int
         Sequence number of the first shared body.
     rng : Random, optional
@@ -86,9 +86,9 @@ class Node:
     roster : Roster, optional
         Who is a member, in a group with founders.
     probe : array, optional
-        What the own backbone makes of the group's test sample, to be compared with the neighbours'.
+        The own backbone's output for the group's test sample, to be compared with the neighbours'.
     clock : callable, optional
-        Returns the seconds since 1970, by which statements expire; all else is measured by the times passed in.
+        Returns the seconds since 1970, by which statements expire; everything else uses the times passed in.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Node:
             self.roster.left(link)
 
     def _members_changed(self, now: float) -> None:
-        """Part with whoever is no member any more, and forget what it stated."""
+        """Disconnect peers that are no longer members, and forget their statements."""
         assert self.roster is not None
         for link in self.membership.links.values():
             if not self._group.admits(link.key_id):
@@ -277,13 +277,13 @@ class Node:
         )
 
     def publish(self, signed: SignedStatement, now: float) -> None:
-        """Hand the own statement to the group, in place of an older one."""
+        """Publish the own statement in place of an older one."""
         if signed.author != self.membership.identity.key_id:
             raise ValueError("only an own statement is published; those of others are restored")
         found = verify_statement(signed, self._group)
         refusal = found if isinstance(found, Refusal) else life_of(signed.expires, self.gossip.clock())
         if refusal is not None:
-            raise ValueError(f"everybody would refuse this statement: {refusal}")
+            raise ValueError(f"all peers would refuse this statement: {refusal}")
         own = self.gossip.own
         if own is not None and signed.number <= own.number and signed.digest != own.digest:
             raise ValueError(
@@ -294,7 +294,7 @@ class Node:
         self.gossip.tick(list(self.membership.links.values()), now)
 
     def renew(self, expires: int, now: float) -> SignedStatement:
-        """Let the own statement hold until `expires`; return it with its renewal."""
+        """Extend the own statement until `expires`; return it with its renewal."""
         if self.gossip.own is None:
             raise ValueError("there is no statement to renew; publish one first")
         renewed = self.gossip.own.renew(self.membership.identity, expires)
@@ -370,7 +370,7 @@ class Node:
             self._receive_by(address, datagram, now)
 
     def _receive_by(self, route: Route, datagram: bytes, now: float) -> None:
-        """Process a datagram that came by a route."""
+        """Process a datagram that arrived by a route."""
         if datagram[:1] == _SEALED:
             self._receive_sealed(route, datagram, now)
         elif datagram.startswith(self._prefixes) and len(datagram) > PREFIX_BYTES:
@@ -433,13 +433,13 @@ class Node:
             self.membership.ban(link, now)
 
     def _on_group(self, link: Link, message: Probe | RosterIds | Records, now: float) -> float:
-        """Process what says whether a neighbour belongs here: its features, and who is a member; return its worth."""
+        """Process a message about features or membership of a group; return its worth."""
         if isinstance(message, Probe):
             return self.features.on_probe(link, message, now)
         return NOTHING if self.roster is None else self.roster.receive(link, message, now)
 
     def _on_forwarded(self, link: Link, message: Forwarded, now: float) -> float:
-        """Process what a neighbour has forwarded; return its worth, whatever was in it: others answer for that."""
+        """Process a forwarded datagram; return its worth, whatever is in it: its sender answers for that."""
         if not message.datagram:
             self.membership.close(link, message.circuit, now)
             return LATE

@@ -77,7 +77,7 @@ class Overlay:
     roster : Roster, optional
         Who is a member, in a group with founders.
     probe : array, optional
-        What the own backbone makes of the group's test sample, to be compared with the neighbours'.
+        The own backbone's output for the group's test sample, to be compared with the neighbours'.
     """
 
     def __init__(
@@ -293,8 +293,8 @@ class Overlay:
     ) -> SignedStatement:
         """Sign a statement of this peer; nothing is sent.
 
-        Store it, or its number and digest, before it is published: whoever signs two different statements of one number
-        is excluded by everybody.
+        Store it, or its number and digest, before it is published: all peers exclude an author that signs two different
+        statements with the same number.
 
         Parameters
         ----------
@@ -312,23 +312,23 @@ class Overlay:
         Raises
         ------
         ValueError
-            If the statement does not fit the group, or everybody would refuse it.
+            If the statement does not fit the group, or all peers would refuse it.
         """
         return self.node.sign_statement(statement, number=number, expires=expires, encoding=encoding, compress=compress)
 
     def publish(self, signed: SignedStatement) -> None:
-        """Hand a signed statement of this peer to the group, in place of an older one: neighbours ask for it.
+        """Publish a signed statement of this peer in place of an older one; neighbours ask for it.
 
         Raises
         ------
         ValueError
-            If everybody would refuse it, or its number is not above that of the one before.
+            If all peers would refuse it, or its number is not above that of the previous one.
         """
         self.node.publish(signed, self._now())
         self._tick()
 
     def renew(self, expires: int) -> SignedStatement:
-        """Let the own statement hold until `expires`, by a short message; return it with its renewal, to be stored.
+        """Extend the own statement until `expires`, by a short message; return it with its renewal, to be stored.
 
         Raises
         ------
@@ -340,14 +340,14 @@ class Overlay:
         return renewed
 
     def restore(self, signed: SignedStatement) -> bool:
-        """Take back a statement that was kept on disk, the own one or another's; return False if it no longer counts.
+        """Restore a statement from disk, the own one or another's; return False if it has expired or been replaced.
 
-        The own one is published again as it was signed. Others are in `statements`, not in `take_statements`.
+        The own one is published again unchanged. Others are in `statements`, not in `take_statements`.
 
         Raises
         ------
         ValueError
-            If it is not what an author signed for this group.
+            If it is not a statement that its author signed for this group.
         """
         return self.node.restore(signed, self._now())
 
@@ -356,11 +356,11 @@ class Overlay:
         return self.node.statements()
 
     def equivocators(self) -> frozenset[bytes]:
-        """Return the key ids of authors that signed two different statements of one number."""
+        """Return the key ids of authors that signed two different statements with the same number."""
         return self.node.equivocators()
 
     async def sent(self) -> None:
-        """Wait until the last head was acknowledged, given up or superseded; stragglers are not waited for."""
+        """Wait until the last head was acknowledged, given up or superseded, without waiting for stragglers."""
         if self.running and not self.node.outbox.settled(self._now()):
             waiting = asyncio.get_running_loop().create_future()
             self._waiting_for_sent.append(waiting)

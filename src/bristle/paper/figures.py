@@ -319,8 +319,8 @@ def figures() -> tuple[Figure, ...]:
             name="knowing",
             title="Attackers who know what their victim can test",
             text="Attacks on the classes that a victim cannot test. A class has 4 honest owners with 10 peers of 4 "
-            "classes, 6 with 6 classes, 2 with 2, and 12 with 30 peers: whoever is more than that from the "
-            "beginning cannot be told from them. Run only when it is asked for by name.",
+            "classes, 6 with 6 classes, 2 with 2, and 12 with 30 peers: attackers that outnumber "
+            "them from the beginning cannot be distinguished from them. Run only when it is asked for by name.",
             panels=knowing(),
             only=MATCHED,
             when="named",

@@ -49,7 +49,7 @@ _DEFAULT_PACE, _DEFAULT_TRAINING, _DEFAULT_LIMITS = Pace(), TrainingSettings(), 
 
 
 class Peer:
-    """A peer of a group: learns from its own samples and from what others state of theirs, and states its own once.
+    """A peer of a group: publishes one statement about its samples, and computes a classifier from those it receives.
 
     With a rule for heads, such as `Bristle`, it trains a head, shares it after every iteration, and tests those of
     others.
@@ -68,7 +68,7 @@ class Peer:
     backbone : Backbone, optional
         Extracts features from raw inputs; the bundled one by default. `NoBackbone` for ready features.
     head : Head, optional
-        With rules for heads: what to start from where the folder holds none yet; zeros by default.
+        With rules for heads: the head to start from if the folder holds none yet; zeros by default.
     listen : (str, int)
         Address to listen on; port 0 for any free one. Loopback addresses are reachable from this machine only.
     known : iterable of (str, int)
@@ -78,10 +78,10 @@ class Peer:
     secret : bytes, optional; members : iterable of bytes, optional
         Close the group: to peers with the same secret, and to these key ids.
     found : bool; founders : iterable of bytes, optional; invitation : str, optional
-        Close the group to its founders and those who came in by invitations: found one alone, or with the key ids of
-        all founders; or accept an invitation, by its text. The folder remembers the group: the next start needs none.
+        Close the group to its founders and invited members: found one alone, or with the key ids of all founders; or
+        accept an invitation, given as text. The folder remembers the group: later starts need none of these.
     rule : Rule, optional
-        What to make of what others send; `Evidence` by default.
+        Rule for what others send; `Evidence` by default.
     pace : Pace
         When and how often to work, and caps.
     training : TrainingSettings
@@ -92,7 +92,7 @@ class Peer:
         With rules for heads: norm to clip the shared head's rows to, and Gaussian noise to add to it, so that it
         reveals less; see `Sharing`. Statements are made private by the rule: `Evidence(privacy=...)`.
     limits : Limits
-        Bounds on neighbours, memory and rates, also of what is forwarded for others; under a cap on bytes, nothing is.
+        Bounds on neighbours, memory and rates, forwarding included; under a cap on bytes, nothing is forwarded.
     seed : int, optional
         Seed of all random draws; derived from the identity by default.
     test : (array, array), optional; test_every : int
@@ -171,7 +171,7 @@ class Peer:
             make_private(self.folder)
             lock = FolderLock(self.folder)
             exits.callback(lock.release)
-            (self.folder / ENDPOINT).unlink(missing_ok=True)  # A killed peer's: somebody else may have its port.
+            (self.folder / ENDPOINT).unlink(missing_ok=True)  # A killed peer's: another process may have its port.
             self._state = self._open(self._identity)
             exits.callback(self._state.close)
             roster = self._admission.open(self._identity, self._group)
@@ -344,7 +344,7 @@ class Peer:
         return self._admission.invite(self._identity, invitee, seats=seats, days=days)
 
     def revoke(self, member: str) -> None:
-        """Remove a member, by its key id in hexadecimal, and all that it brought in."""
+        """Remove a member, by its key id in hexadecimal, and all members that it invited, directly or not."""
         self._admission.revoke(self._identity, member)
 
     def decisions(self, last: int = 20) -> list[Iteration]:
@@ -413,7 +413,7 @@ class Peer:
 
 
 def _check_no_head_options(rule: Rule, *, head: Head | None, sharing: Sharing) -> None:
-    """Raise ValueError where options are given that only heads which are shared can follow."""
+    """Raise ValueError for options that only rules for heads can use."""
     for given, name in ((head is not None, "head"), (not sharing.plain, "share_clip and share_noise")):
         if given:
             raise ValueError(

@@ -113,7 +113,7 @@ class Rule(ABC):
         context : Context, optional
             Position of this call in the run, for rules with history.
         rng : numpy.random.Generator or array [..., M], optional
-            Randomness, for rules that sample: a generator, or uniforms already drawn. None stands for a fixed seed:
+            Randomness, for rules that sample: a generator, or uniforms already drawn. None means a fixed seed:
             fine for a single call, but repeated calls without it sample the same positions each time.
 
         Raises

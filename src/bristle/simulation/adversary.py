@@ -164,7 +164,7 @@ class Adversary:
         self._update = moved - after.previous
 
     def train(self, scene: IterationScene) -> None:
-        """Let the attackers train."""
+        """Train the attackers' heads by one step."""
         if self._count and self._attack.trains:
             everyone = np.arange(self._trainees) + self._scenario.peers
             self.trained = self._next(self.trained, self._hold, everyone, scene.iteration)

@@ -21,7 +21,6 @@ from bristle.rules import RULES
 from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.scenario import EVALUATE_EVERY, Moments, Precision, Scenario, Shared
 
-
 _LONGEST = 200
 """Largest number of characters shown of an invalid value."""
 

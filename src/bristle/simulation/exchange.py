@@ -36,9 +36,9 @@ class Exchanged:
 class Exchange:
     """The statements of a world, and which peers know which.
 
-    Peers pass on all statements that they know, since these are signed. Attackers may state something else to each
-    victim, also through others: every victim gets the statement made for it. Statements are made once: if nobody
-    hears anything new, all keep their last decision.
+    Peers pass on all statements that they know, since these are signed. Attackers may craft a different statement for
+    each victim, which gets it through others too. Statements are made once: while no peer hears anything new, all keep
+    their last decision.
     """
 
     def __init__(self, scenario: Scenario, population: Population, classes: int) -> None:
@@ -138,7 +138,7 @@ class Exchange:
         self.known, self.decided, self._latest = known, decided, None
 
     def _weighed(self, heard: Booleans, iteration: int, like: Array) -> Exchanged:
-        """Let all peers weigh the statements that they know [peers, peers + attackers]."""
+        """Return all peers' decisions about the statements that they know [peers, peers + attackers]."""
         peers, attackers = self._scenario.peers, self._scenario.attackers
         width = int(heard.sum(axis=1).max()) - 1
         senders = np.full((peers, width), -1, dtype=np.int64)  # Some know fewer than others.
@@ -161,7 +161,7 @@ class Exchange:
         return Exchanged(decision, senders, None if mask.all() else mask)
 
     def _voices(self, senders: Integers) -> list[int]:
-        """Return by whom some senders came in; places without a sender have a voice that nobody else has."""
+        """Return the voice of each of some senders; positions without a sender get a voice of their own."""
         return [self._scenario.branches[one] if one >= 0 else -1 for one in senders]
 
     def _sizes_of(self, who: Integers) -> Integers:
@@ -171,13 +171,13 @@ class Exchange:
 
     @property
     def tells_blindly(self) -> bool:
-        """Whether the attackers need to know nothing of others before they state anything."""
+        """Whether the attackers' statements depend on nothing that others state."""
         return not isinstance(self._attack, StatementAttack) and self._attack.knows == Knowledge.NOTHING
 
     def broadcast(self, honest: Sequence[Statement]) -> list[Statement]:
-        """Return what each attacker states where all must hear the same, made of what they heard of honest peers.
+        """Return the attackers' statements, the same to all victims, given those of honest peers.
 
-        On a network an attacker that states something else to every victim is found out.
+        On a network, an attacker that sends each victim a different statement is detected.
         """
         attack = self._attack
         if isinstance(attack, StatementAttack):
@@ -215,7 +215,7 @@ class Exchange:
             total=self._scenario.iterations,
             inbox=Pool(rows, honest[None]),
             victim=mine[None],
-            # There is no training step to oppose; the direction of a class from the mean of all stands for it.
+            # There is no training step to oppose; the direction of a class from the mean of all takes its place.
             update=(mine - mine.mean(axis=0))[None],
             testable=(to_numpy(self.statements[victim].counts) > 0)[None],
         )

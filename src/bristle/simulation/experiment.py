@@ -121,7 +121,7 @@ def simulate(
         Number of seeds, from the configuration's `world.seed` on; `Results.over_seeds` has means and confidence
         intervals.
     baselines
-        Also run, with the same samples, peers that learn alone (`local`) and one head trained on everybody's samples
+        Also run, with the same samples, peers that learn alone (`local`) and one head trained on all of their samples
         (`oracle`).
     checkpoint, resume
         Path of a checkpoint of a run with one seed, and whether to continue from it, to the same bits.

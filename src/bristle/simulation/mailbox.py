@@ -174,7 +174,7 @@ class Mailbox:
         self.shared[slot] = np.where(acting, iteration, NEVER)
 
     def absent(self, present: Booleans, iteration: int) -> None:
-        """Let absent peers miss all messages up to an iteration."""
+        """Mark all messages up to an iteration as missed by absent peers."""
         self.acted[~present] = iteration
 
     def arrived(self, senders: Senders, present: Booleans, iteration: int) -> Senders:

@@ -78,9 +78,9 @@ class PredictionCache:
         work = self._work(self._center, reach, len(heads))
         if work > RENEWAL:
             mean = heads.mean(axis=0)
-            anew = _reach(heads - mean)
-            if self._work(self._centered(mean, slice(TRIAL)), anew, len(heads)) + RENEWAL < work:
-                self._center, reach = self._centered(mean, slice(None)), anew
+            renewed = _reach(heads - mean)
+            if self._work(self._centered(mean, slice(TRIAL)), renewed, len(heads)) + RENEWAL < work:
+                self._center, reach = self._centered(mean, slice(None)), renewed
         return reach
 
     def _work(self, center: _Center | None, reach: Wide | None, heads: int) -> float:

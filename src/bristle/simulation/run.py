@@ -225,7 +225,7 @@ def _advances(
         _call(watch.decisions, latest)
         if not evaluates:
             return None
-        # If nobody heard anything new, the decision and its measurement are the same.
+        # If no peer heard anything new, the decision and its measurement are the same.
         same = known is not None and known[0] is latest.decision
         measured = known[1] if known is not None and same else measure(world, latest, cache=cache)
         known = None if world.exchange is None else (latest.decision, measured)

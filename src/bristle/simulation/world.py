@@ -142,7 +142,7 @@ class World:
         return self.population.evaluation(None) if self._evaluation is None else self._evaluation
 
     def advance(self, *, weigh: bool = True) -> Round:
-        """Let every acting peer integrate, train and share once; return their decisions.
+        """Advance by one iteration: every acting peer integrates, trains and shares once. Return their decisions.
 
         Without `weigh`, decisions have weights only if all receivers were stepped at once.
         """

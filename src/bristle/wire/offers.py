@@ -42,7 +42,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Have:
-    """Says which statements the sender has that its receiver may lack. `order`: number of this message, from 1."""
+    """List the statements that the sender has and its receiver may lack. `order`: number of this message, from 1."""
 
     order: int
     offers: tuple[Holding, ...]

@@ -75,7 +75,7 @@ class DemoProcesses:
         self._processes.append(process)
 
     def meet(self) -> dict[int, int]:
-        """Let the peers open their sockets and find each other; return the number of neighbours of each."""
+        """Start the peers and wait until they have found each other; return the number of neighbours of each."""
         neighbours: dict[int, int] = {}
         waiting = len(self._pipes)
         while len(neighbours) < self.demo.members:
@@ -108,7 +108,7 @@ class DemoProcesses:
                 yield event
 
     def rest(self) -> float:
-        """Let peers that know all statements go on; return the bytes that each sends in a minute."""
+        """Run peers that know all statements a while longer; return the bytes that each sends in a minute."""
         self._tell(Command.REST)
         rates: list[float] = []
         for event in self._until(lambda: len(rates) >= self.demo.peers):

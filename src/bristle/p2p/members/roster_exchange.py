@@ -97,7 +97,7 @@ class RosterExchange:
         roster.held = True
 
     def refresh(self, now: float) -> None:
-        """Take note of what has expired or was added; whoever does not know it yet is told by the next `tick`.
+        """Record what has expired or was added; the next `tick` sends it to neighbours that do not know it yet.
 
         Not at once where there are many records: else a member that renews its invitations all the time would keep
         this peer busy.

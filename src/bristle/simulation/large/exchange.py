@@ -1,4 +1,4 @@
-"""One exchange of statements among very many peers: what everybody states, and what each makes of its neighbours'.
+"""One exchange of statements among very many peers: the statement of each, and its decision about its neighbours'.
 
 Statements lie once in tables, in 32 bits or in the 16 that travel; receivers come in chunks, which gather what they
 hear. The few that have too few samples for that are asked one by one.
@@ -68,7 +68,7 @@ class ExchangePlan:
 
 
 class LargeExchange:
-    """Peers that state what they hold, hear their neighbours once, and decide. `decide()` does it for everybody.
+    """Peers that publish a statement, hear their neighbours once, and decide. `decide()` does it for all of them.
 
     Nothing is passed on here: every peer weighs what its neighbours state themselves. That is the first exchange of an
     ordinary world.
@@ -132,7 +132,7 @@ class LargeExchange:
         )
 
     def _place(self) -> None:
-        """Let everybody state what it holds."""
+        """Compute the statements of all peers."""
         torch, scenario, depth = self._torch, self.scenario, int(self.data.train.shape[1])
         nodes, classes = scenario.peers + scenario.attackers, len(self.data.classes)
         narrow = torch.float32 if scenario.precision.shared == "same" else torch.float16
@@ -192,7 +192,7 @@ class LargeExchange:
         self._diagonal[part], self._totals[part] = left.to(self._rows.dtype), left + taken
 
     def decide(self) -> Verdicts:
-        """Let everybody hear its neighbours and decide: the answers of all benign peers."""
+        """Return the decisions of all benign peers about their neighbours' statements."""
         torch, found = self._torch, []
         for start in range(0, self.scenario.peers, self.plan.chunk):
             found.append(self._weighed(slice(start, min(start + self.plan.chunk, self.scenario.peers))))
@@ -216,7 +216,7 @@ class LargeExchange:
         return answer
 
     def _alone(self, into: Verdicts, place: int, who: Array, features: Array, labels: Array) -> None:
-        """Let one receiver decide in the way that all cases know."""
+        """Decide for one receiver by the general method, which handles all cases."""
         own, *theirs = (self.statement(int(one)) for one in who)
         weighed = self.rule.weigh(own, theirs, Evaluation(to_numpy(features), to_numpy(labels)))
         answer = weighed.answer

@@ -163,7 +163,7 @@ class LargeWorld:
         return self._graph is not None
 
     def advance(self, *, weigh: bool = False) -> tuple[float, float] | None:
-        """Let every peer integrate, train and share once.
+        """Advance by one iteration: every peer integrates, trains and shares once.
 
         With `weigh`, return the mean weight of other benign peers and of attackers in a row of a head, over this
         worker's peers and the classes.
