@@ -165,6 +165,19 @@ def test_the_command_writes_rows_and_says_how_it_ended(folder: Path) -> None:
     assert "left" in done.stderr
 
 
+@pytest.mark.usefixtures("folder")
+def test_the_command_says_once_that_peers_learn_alone_where_they_can_test_nothing() -> None:
+    short = ["--set", "world.iterations=2", "--set", "rule.name=bristle"]
+    alone = command("world.toml", *short, "--set", "partition.held_out=9", "--seeds", "2")
+    assert alone.returncode == 0, alone.stderr
+    said = [line for line in alone.stderr.splitlines() if "learn alone" in line]
+    assert len(said) == 1
+    assert said[0].startswith("bristle: all peers learn alone; too few held-out samples to test received heads")
+    able = command("world.toml", *short)
+    assert able.returncode == 0, able.stderr
+    assert "alone" not in able.stderr
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_rows_and_a_checkpoint_that_goes_on_to_the_same_bytes(
     folder: Path, interrupted: Callable[..., str]
