@@ -111,7 +111,7 @@ class Liar:
 
     def flood(self) -> None:
         """Offer everything."""
-        for exchange in self.overlay.node.gossip._exchanges.values():
+        for exchange in self.overlay.node.gossip.exchanges.values():
             exchange.news.update(dict.fromkeys(self._versions))
 
 

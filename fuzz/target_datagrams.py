@@ -109,7 +109,7 @@ def _join(node: Node, choice: int, now: float) -> None:
     """Let a stranger join as it should, with a cookie for its address, or with one for another."""
     address = STRANGER if choice & 1 else ("127.0.0.1", 4)
     caller = Caller(OTHER, GROUP, nonce=bytes([choice]) * 16, session_id=b"join")
-    jar: CookieJar = node.membership._cookies
+    jar: CookieJar = node.membership.cookies
     cookie = jar.make(STRANGER, now)
     node.receive(address, caller.join(cookie, alone=bool(choice & 2)), now)
 

@@ -131,10 +131,10 @@ class Scene:
         for each in gossip.store.statements():
             if not any(each.signed.manifest == said.body.manifest for said in SAID):
                 raise BrokenPromiseError(f"statement {each.number} is kept, which nobody signed")
-        asked = [set(exchange.asked) for exchange in gossip._exchanges.values()]
+        asked = [set(exchange.asked) for exchange in gossip.exchanges.values()]
         if asked[0] & asked[1] or asked[0] | asked[1] != set(gossip._asked):
             raise BrokenPromiseError("two neighbours are asked for one statement, or one is forgotten")
-        for exchange in gossip._exchanges.values():
+        for exchange in gossip.exchanges.values():
             if len(exchange.offers) > MOST_OFFERS or len(exchange.wanted) > MOST_ASKED:
                 raise BrokenPromiseError(f"{len(exchange.offers)} offers, {len(exchange.wanted)} wishes are kept")
         for answer in self.answers:

@@ -94,7 +94,7 @@ def check(data: bytes) -> str:
 
 def _said(what: int, reader: Reader, node: Node, theirs: Session, now: float) -> tuple[tuple[str, int], bytes]:
     if what == CREDENTIALS:
-        cookie = node.membership._cookies.make(STRANGER, now)
+        cookie = node.membership.cookies.make(STRANGER, now)
         head = handshake.prefix_of(FOUNDED) + bytes([handshake.CREDENTIALS, handshake.VERSION, 0])
         return STRANGER, head + cookie + bytes(16) + _records(reader)
     if what == RECORDS:

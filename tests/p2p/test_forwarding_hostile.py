@@ -194,7 +194,7 @@ def test_a_member_cannot_speak_for_another_through_a_circuit(
     pretended, real = Identity.generate(), Identity.generate()
     say(liar, honest, CallRequest(pretended.key_id, b"abcd"))
     network.run(0.1)
-    jar: CookieJar = honest.membership._cookies
+    jar: CookieJar = honest.membership.cookies
     caller = Caller(real, group, nonce=bytes(16), session_id=b"call")
     cookie = jar.make((key_id(liar), pretended.key_id), network.now)
     say(liar, honest, Forwarded(b"abcd", caller.join(cookie, alone=False)))

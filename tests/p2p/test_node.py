@@ -241,10 +241,7 @@ def test_a_peer_that_restarts_takes_the_place_of_its_past_and_gets_heads(
     # kill -9, and its clock is an hour behind when it is back.
     network.remove(("127.0.0.1", 2))
     network.run(1)
-    clock, network.now = network.now, network.now - 3600
-    again = network.add(group, port=2, identity=identity)
-    network.now = clock
-    network._ticks["127.0.0.1", 2] = clock
+    again = network.add(group, port=2, identity=identity, slow=3600)
     again.name(("127.0.0.1", 1), network.now)
     assert network.run(5, lambda: bool(again.membership.links))
     network.run(1)

@@ -52,7 +52,9 @@ class VirtualNetwork:
         port: int,
         roster: Roster | None = None,
         probe: Matrix | None = None,
+        slow: float = 0.0,
     ) -> Node:
+        """Add a node; its clock is `slow` seconds behind."""
         address = (host, port)
         node = Node(
             identity=identity or Identity.generate(),
@@ -60,7 +62,7 @@ class VirtualNetwork:
             limits=limits or Limits(loopback_datagram=1232),
             send=lambda to, datagram: self.send(address, to, datagram),
             send_near=lambda to, datagram: self.send_near(address, to, datagram),
-            sequence=int(self.now * 1000),
+            sequence=int((self.now - slow) * 1000),
             roster=roster,
             probe=probe,
             rng=random.Random(self.rng.random()),

@@ -112,7 +112,7 @@ def test_a_peer_written_from_the_page_joins_a_live_group_and_exchanges(
             heads.append(on_grid(head, heads[-1]))
             first.share(head, iteration=iteration)
         found = await speaking
-        await wait(lambda: any(head.iteration == 9 for head in first.node.inbox._heads.values()))
+        await wait(lambda: first.node.inbox.waiting)
         (heard,) = first.take()
         assert heard.sender.hex() == found["key id"]
         np.testing.assert_allclose(heard.head, head_of(group, 2), atol=2**-10)

@@ -91,7 +91,7 @@ class StatementGossip:
         self._outbox, self._send, self.clock = outbox, send, clock
         self.store = StatementStore(limits.statements, self._holders)
         self.own: SignedStatement | None = None
-        self._exchanges: dict[bytes, StatementExchange] = {}
+        self.exchanges: dict[bytes, StatementExchange] = {}
         self._asked: dict[bytes, bytes] = {}
         self._looked = -math.inf
 
@@ -114,7 +114,7 @@ class StatementGossip:
     def _holders(self, author: bytes) -> Iterator[bytes]:
         """Return the neighbours that have offered what is known of an author, or something newer."""
         known = self.newest(author)
-        for key_id, exchange in self._exchanges.items():
+        for key_id, exchange in self.exchanges.items():
             offer = exchange.offers.get(author)
             if known is not None and offer is not None and offer.number >= known.number:
                 yield key_id
@@ -135,7 +135,7 @@ class StatementGossip:
         """Offer what is newly known of an author to all neighbours that may lack it."""
         if author != self._key_id and not self._limits.forward_rate:
             return
-        for exchange in self._exchanges.values():
+        for exchange in self.exchanges.values():
             exchange.news[author] = None
 
     # Neighbours
@@ -143,7 +143,7 @@ class StatementGossip:
     def joined(self, link: Link, now: float) -> None:
         """Start the exchange with a new or reconnected neighbour: it is offered everything."""
         self.left(link)
-        exchange = self._exchanges[link.key_id] = StatementExchange()
+        exchange = self.exchanges[link.key_id] = StatementExchange()
         if self.own is not None:
             exchange.news[self._key_id] = None
         if self._limits.forward_rate:
@@ -152,7 +152,7 @@ class StatementGossip:
 
     def left(self, link: Link) -> None:
         """Forget what a neighbour offered, and ask others for what it was asked for."""
-        exchange = self._exchanges.pop(link.key_id, None)
+        exchange = self.exchanges.pop(link.key_id, None)
         for author in () if exchange is None else exchange.asked:
             self._asked.pop(author, None)
 
@@ -200,7 +200,7 @@ class StatementGossip:
 
     def _on_want(self, link: Link, message: Want, now: float) -> float:
         """Process an acknowledgement of an offer, and send what is asked for; return the message's worth."""
-        exchange, worth = self._exchanges[link.key_id], NOTHING
+        exchange, worth = self.exchanges[link.key_id], NOTHING
         if exchange.have is not None and message.order == exchange.have.order:
             exchange.told.update({offer.author: offer for offer in exchange.have.offers})
             exchange.have, worth = None, WANTED
@@ -227,7 +227,7 @@ class StatementGossip:
 
     def serve(self, link: Link, now: float) -> None:
         """Start to send the next statement that a neighbour asked for, if the last transfer has ended."""
-        exchange = self._exchanges.get(link.key_id)
+        exchange = self.exchanges.get(link.key_id)
         if exchange is None or Kind.STATEMENT in link.outgoing:
             return
         exchange.sending = None
@@ -247,7 +247,7 @@ class StatementGossip:
         if not link.budget.take_offers(now):
             self._counters.refuse(Refusal.OVER_BUDGET)
             return NOTHING
-        exchange, clock, worth = self._exchanges[link.key_id], self.clock(), LATE
+        exchange, clock, worth = self.exchanges[link.key_id], self.clock(), LATE
         for offer in message.offers:
             refusal = None if offer.number == CONVICTED else life_of(offer.expires, clock)
             if refusal is not None:
@@ -308,7 +308,7 @@ class StatementGossip:
 
     def settle(self, link: Link, author: bytes, now: float, *, well: bool) -> None:
         """Record that what a neighbour was asked for has arrived, or that what it sent was refused."""
-        exchange = self._exchanges[link.key_id]
+        exchange = self.exchanges[link.key_id]
         asked = exchange.asked.pop(author, None)
         if asked is None:
             return
@@ -327,16 +327,16 @@ class StatementGossip:
 
     def is_over(self, link: Link, transfer: int) -> bool:
         """Return whether the transfer of a statement from a neighbour has ended."""
-        return transfer <= self._exchanges[link.key_id].finished
+        return transfer <= self.exchanges[link.key_id].finished
 
     def ended(self, link: Link, transfer: int) -> None:
         """Record that the transfer of a statement from a neighbour has ended."""
-        exchange = self._exchanges[link.key_id]
+        exchange = self.exchanges[link.key_id]
         exchange.finished = max(exchange.finished, transfer)
 
     def awaits(self, link: Link, author: bytes) -> bool:
         """Return whether a neighbour was asked for a statement and has not begun to send it; asking has paid for it."""
-        asked = self._exchanges[link.key_id].asked.get(author)
+        asked = self.exchanges[link.key_id].asked.get(author)
         return asked is not None and not asked.begun and not asked.only_renewal
 
     def has(self, author: bytes, number: int, digest: bytes) -> bool:
@@ -357,14 +357,14 @@ class StatementGossip:
 
     def begun(self, link: Link, author: bytes, now: float) -> None:
         """Record that the transfer of a statement has begun."""
-        exchange = self._exchanges[link.key_id]
+        exchange = self.exchanges[link.key_id]
         exchange.heard = now
         if author in exchange.asked:
             exchange.asked[author].begun = True
 
     def progress(self, link: Link, now: float) -> None:
         """Record that a part of a statement arrived."""
-        self._exchanges[link.key_id].heard = now
+        self.exchanges[link.key_id].heard = now
 
     def convict(self, link: Link, manifest: bytes, now: float) -> bool:
         """Keep a proof if a signed manifest has the number of another known statement; return whether there was one."""
@@ -390,7 +390,7 @@ class StatementGossip:
     def _keep(self, link: Link, author: bytes, entry: ReceivedStatement | Proof, now: float) -> Refusal | None:
         if not self.store.put(author, entry, link.key_id):
             self.settle(link, author, now, well=True)
-            self._exchanges[link.key_id].offers.pop(author, None)
+            self.exchanges[link.key_id].offers.pop(author, None)
             return Refusal.NO_MEMORY
         self.settle(link, author, now, well=True)
         self.changed(author)
@@ -403,7 +403,7 @@ class StatementGossip:
             self._counters.refuse(renewal)
             return NOTHING
         author, entry = renewal.author, self.store.get(renewal.author)
-        if author not in self._exchanges[link.key_id].asked:
+        if author not in self.exchanges[link.key_id].asked:
             # Perhaps an answer that came late, after another neighbour's.
             late = isinstance(entry, ReceivedStatement) and entry.expires == renewal.expires
             self._counters.refuse(Refusal.REPLAY if late else Refusal.NOT_WANTED)
@@ -432,7 +432,7 @@ class StatementGossip:
         """Keep a proof of equivocation; return the message's worth."""
         proof = Proof.from_bytes(message.data)
         author = key_id_of(proof.first[_KEY_AT : _KEY_AT + KEY_BYTES])
-        if author not in self._exchanges[link.key_id].asked:
+        if author not in self.exchanges[link.key_id].asked:
             known = isinstance(self.store.get(author), Proof)
             self._counters.refuse(Refusal.REPLAY if known else Refusal.NOT_WANTED)
             return LATE if known else NOTHING
@@ -454,10 +454,10 @@ class StatementGossip:
             self._looked = now
             self._expire()
         for link in links:
-            exchange = self._exchanges[link.key_id]
+            exchange = self.exchanges[link.key_id]
             self._give_up(link, exchange, now)
-        for link in sorted(links, key=lambda each: self._exchanges[each.key_id].failures):
-            exchange = self._exchanges[link.key_id]
+        for link in sorted(links, key=lambda each: self.exchanges[each.key_id].failures):
+            exchange = self.exchanges[link.key_id]
             self._tell(link, exchange, now)
             self._ask(link, exchange, now)
             self.serve(link, now)
@@ -475,7 +475,7 @@ class StatementGossip:
     def _expire(self) -> None:
         clock = self.clock()
         self.store.expire(lambda entry: life_of(entry.expires, clock) is not None)
-        for exchange in self._exchanges.values():
+        for exchange in self.exchanges.values():
             for author in [author for author in exchange.told if author not in self.store and author != self._key_id]:
                 del exchange.told[author]
 

@@ -120,7 +120,7 @@ class Membership:
         self.sessions: dict[bytes, Link | Guest] = {}
         self._guests: OrderedDict[bytes, Guest] = OrderedDict()
         self.pending: dict[bytes, PendingHandshake] = {}
-        self._cookies = CookieJar(entropy(32))
+        self.cookies = CookieJar(entropy(32))
         self._warnings = TokenBucket(_WARNINGS, _MOST_WARNINGS)
         self._warned: OrderedDict[tuple[Route, int], None] = OrderedDict()
 
@@ -174,7 +174,7 @@ class Membership:
             self._counters.refuse(Refusal.OVER_BUDGET)
             return
         cookie = handshake.cookie_of(datagram, self._group)
-        if cookie is not None and not self._cookies.accepts(cookie, place_of(address), now):
+        if cookie is not None and not self.cookies.accepts(cookie, place_of(address), now):
             self._counters.refuse(Refusal.STALE_COOKIE)
             return
         message = handshake.decode(datagram, self._group)
@@ -182,7 +182,7 @@ class Membership:
             case Refusal():
                 self._counters.refuse(message)
             case Hello():
-                cookie = self._cookies.make(place_of(address), now)
+                cookie = self.cookies.make(place_of(address), now)
                 self._send(address, handshake.encode_cookie(self._group, message.nonce, cookie))
             case Cookie():
                 call = self.pending.get(message.nonce)

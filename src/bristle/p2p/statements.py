@@ -75,7 +75,7 @@ class StatementStore:
     """
 
     def __init__(self, budget: int, holders: Callable[[bytes], Iterable[bytes]]) -> None:
-        self._budget, self._holders = budget, holders
+        self.budget, self._holders = budget, holders
         self._entries: dict[bytes, Entry] = {}
         self._accounts: dict[bytes, dict[bytes, int]] = {}
         self._account_of: dict[bytes, bytes] = {}
@@ -125,7 +125,7 @@ class StatementStore:
         Statements are taken to be of usual size. `coming` are on their way already, `mine` of them from this neighbour.
         """
         size = self.memory // len(self._entries) if self._entries else OVERHEAD
-        if self.memory + size * (1 + coming) <= self._budget:
+        if self.memory + size * (1 + coming) <= self.budget:
             return True
         return max(self._weights.values(), default=0) > self._weights.get(account, 0) + size * (1 + mine)
 
@@ -157,7 +157,7 @@ class StatementStore:
 
         What a neighbour says itself is kept at the cost of what it passes on.
         """
-        while self.memory + size > self._budget:
+        while self.memory + size > self.budget:
             mine = self._weights.get(account, 0) + size
             heaviest = max(self._weights, key=self._weights.__getitem__, default=account)
             if heaviest == account or self._weights[heaviest] <= mine:

@@ -21,8 +21,13 @@ def a_run() -> Snapshot:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server(Feed(), ("127.0.0.1", 0))
+def feed() -> Feed:
+    return Feed()
+
+
+@pytest.fixture
+def server(feed: Feed) -> Iterator[Server]:
+    made = Server(feed, ("127.0.0.1", 0))
     made.start()
     yield made
     made.stop()
@@ -42,14 +47,14 @@ def body(answer: http.client.HTTPResponse) -> bytes:
     return read
 
 
-def test_the_address_with_the_token_has_the_page(server: Server) -> None:
+def test_the_address_with_the_token_has_the_page(server: Server, feed: Feed) -> None:
     path = urlsplit(server.url).path
     page = ask(server, path)
     assert page.status == 200
     assert body(page).startswith(b"<!doctype html>")
     assert "sha256-" in page.headers["Content-Security-Policy"]
     assert ask(server, f"{path}state?after=-1").status == 204
-    server._feed.publish(a_run)
+    feed.publish(a_run)
     state = ask(server, f"{path}state?after=-1")
     assert state.status == 200
     assert b'"version":1' in body(state)
