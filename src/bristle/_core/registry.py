@@ -30,7 +30,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
     group : str, optional
         Entry-point group of installed packages.
     also_called : mapping
-        Aliases, such as the name in a publication, with the name that each stands for.
+        Aliases, such as the name in a publication, mapped to the names here.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return self._create_foreign(name, options)
 
     def accepts(self, name: str, option: str) -> bool:
-        """Return whether a name stands for a dataclass with a field of that name."""
+        """Return whether a name is that of a dataclass with such a field."""
         found = self.find(name)
         return isinstance(found, type) and is_dataclass(found) and option in {field.name for field in fields(found)}
 

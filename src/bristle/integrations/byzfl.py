@@ -44,7 +44,7 @@ class AsAggregator:
     options : mapping, optional
         With a name: the rule's options, such as `{"f": 3}`.
     own : int
-        Which vector stands for the own one, for rules that ask whose is whose, as `idx` of ByzFL's MoNNA does.
+        Index of the own vector, for rules that distinguish it, like `idx` of ByzFL's MoNNA.
     """
 
     def __init__(self, rule: Rule | str, options: Mapping[str, Any] | None = None, own: int = 0) -> None:

@@ -57,7 +57,7 @@ _CALLS = 2.0
 _MOST_CALLS = 64.0
 _CALLS_OF_ADDRESS, _MOST_OF_ADDRESS = 0.2, 2.0
 """Arranged calls per second, and at once: asked for by one neighbour; to one address. To one network: as many as of one
-neighbour. Whoever lies about where a peer is makes each of its neighbours send somebody a few small datagrams."""
+neighbour. A false address of a peer makes each neighbour send a few small datagrams to that address, and no more."""
 
 
 class Calls(Protocol):
@@ -76,7 +76,7 @@ class Sends(Protocol):
 
 @dataclass
 class Meeting:
-    """An attempt to reach a peer that somebody introduces.
+    """An attempt to reach a peer that a neighbour introduces.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ class BodyOutbox:
             )
 
     def _sign(self, body: bytes, *, now: float, **fields: Any) -> Share:
-        """Sign a head, which everybody then gets."""
+        """Sign a head for all neighbours."""
         classes, features = self._group.shape
         manifest = Manifest(
             group=self._group.id,
@@ -195,7 +195,7 @@ class BodyOutbox:
         )
 
     def _sent(self, share: Share, known: int) -> tuple[int, bytes]:
-        """Return which head to send a difference from to somebody who knows that one, or 0, and what to send."""
+        """Return the base (0: none) and the bytes of a head, for a neighbour that knows the head `known`."""
         base = known if known in self._heads and known != share.sequence else 0
         if base not in share.sent:
             found = base, encode_grid(self._heads[share.sequence], self._heads.get(base))

@@ -41,7 +41,7 @@ def next_hop(route: Route) -> Address:
 
 
 def place_of(route: Route) -> tuple[str, int] | tuple[bytes, bytes]:
-    """Return what a cookie is bound to: it shows that somebody receives there, at an address or behind a forwarder."""
+    """Return the place that a cookie proves reachability at: an address, or a peer behind a forwarder."""
     return (route.forwarder, route.peer) if isinstance(route, Via) else route
 
 

@@ -62,9 +62,9 @@ def size_of(entry: Entry) -> int:
 class StatementStore:
     """The newest statement of every author but the own one, and proofs against those who signed two of one number.
 
-    Where memory is short, every neighbour has the same share of it for what it delivered, whoever the authors are:
-    those cost nothing to invent. What an overfull share loses first is what came last, and last of all what the
-    neighbour says itself.
+    Where memory is short, every neighbour has the same share of it for what it delivered, whatever the authors: new
+    authors cost nothing to make up. A share that is too large loses what came last first, and the neighbour's own
+    statement last.
 
     Parameters
     ----------

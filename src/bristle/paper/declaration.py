@@ -68,7 +68,7 @@ class Contender:
 class Setting:
     """A world without its rule: benign peers, attackers, their samples and connections.
 
-    `hears` is how many random benign peers each one hears, drawn once; None stands for all. Every benign peer hears
+    `hears` is how many random benign peers each one hears, drawn once; None: all. Every benign peer hears
     every attacker.
     """
 
@@ -82,7 +82,7 @@ class Setting:
     def alone(self) -> Setting:
         """Return the same peers with the same samples, without attackers and with as few links as there can be.
 
-        What peers reach that listen to nobody, and what the oracle reaches, is the same in both worlds.
+        Peers that use no received heads, and the oracle, reach the same accuracy in both worlds.
         """
         return replace(self, attackers=0, attack="none", hears=None if self.hears is None else 1)
 

@@ -139,7 +139,7 @@ class GroupAccess:
         return invite(self._open_file, identity, invitee, seats=seats, days=days, roster=self.roster)
 
     def revoke(self, identity: Identity, member: str) -> None:
-        """Remove a member, with all whom it brought in."""
+        """Remove a member and all that it invited, directly or not."""
         self._open_file.revoke(identity, key_id_from(member), roster=self.roster)
 
     @property
@@ -205,7 +205,7 @@ def members_of(roster: Roster) -> tuple[MemberStatus, ...]:
 
 
 def read_members(folder: Path) -> tuple[MemberStatus, ...]:
-    """Return the members that a folder's roster has; nobody in a group without founders."""
+    """Return the members that a folder's roster has; none in a group without founders."""
     if not RosterFile.exists(folder):
         return ()
     with RosterFile(folder) as file:

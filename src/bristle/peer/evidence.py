@@ -161,7 +161,7 @@ class EvidenceLearner:
         return decision
 
     def rest(self) -> Decision:
-        """Count an iteration in which there is nothing to decide; return a decision about nobody."""
+        """Count an iteration in which there is nothing to decide; return a decision about no senders."""
         self.iteration += 1
         nobody = np.zeros((0, self.samples.classes), dtype=np.float32)
         return Decision(head=self.head, weights=lambda: nobody, reasons=np.zeros(0, dtype=np.int8))

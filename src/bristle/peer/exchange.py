@@ -93,7 +93,7 @@ class EvidenceExchange:
     clock : callable
         Returns the seconds since 1970.
     voices : callable
-        Returns by whom each author came in, where the rule asks for it.
+        Returns the voice of each author, if the rule counts voices.
     """
 
     def __init__(

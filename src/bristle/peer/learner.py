@@ -158,5 +158,5 @@ def _with_memory_of(state: StepState, begun: StepState) -> StepState:
 
 
 def _number(sender: bytes) -> int:
-    """Return a number that stands for a sender in every call, below 2^63."""
+    """Return the number that identifies a sender in every call, below 2^63."""
     return int.from_bytes(sender[:8], "big") >> 1

@@ -122,12 +122,12 @@ class RosterFile:
             return [data for (data,) in self._connection.execute("SELECT data FROM records ORDER BY id")]
 
     def changed(self) -> bool:
-        """Return whether somebody else has written to the file since the last call."""
+        """Return whether another process has written to the file since the last call."""
         before, self._seen = self._seen, self._connection.execute("PRAGMA data_version").fetchone()[0]
         return before != self._seen
 
     def keep(self, roster: Roster, *, durable: bool = False) -> None:
-        """Add to a roster what somebody else has written, and write what it holds now.
+        """Add what another process has written to a roster, and write what it holds now.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class RosterFile:
         self.keep(roster, durable=True)
 
     def revoke(self, identity: Identity, key_id: bytes, *, roster: Roster | None = None) -> list[Revocation]:
-        """Remove a member, with all whom it brought in; the revocations are on the disk when this returns."""
+        """Remove a member and all that it invited; the revocations are on disk when this returns."""
         roster = roster or self.roster()
         revocations = roster.revoke(identity, key_id)
         self.keep(roster, durable=True)

@@ -72,7 +72,7 @@ class MemberStatus:
     generation : int
         Number of invitations between a founder and this member.
     seats, seats_left : int
-        How many others may come in through it, and how many of these are still to come.
+        How many others may be invited through it, and how many of these seats are left.
     expires : int
         When its membership ends, in seconds since 1970; 0: never.
     """

@@ -45,7 +45,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A participant; None stands for what is not known.
+    """A participant; None for what is not known.
 
     Parameters
     ----------

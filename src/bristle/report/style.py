@@ -95,7 +95,7 @@ class Styles:
         return style
 
     def dark_of(self) -> dict[str, str]:
-        """Return every colour that figures use, with what stands for it in the dark scheme."""
+        """Return every colour that figures use, with its counterpart in the dark scheme."""
         styles = [*self.own.values(), *self.references.values()]
         return DARK_OF | {style.colour: style.dark for style in styles}
 

@@ -192,7 +192,7 @@ def _check_left_out(
 
 
 def hostile(statement: Statement) -> dict[str, Any]:
-    """Return statements that nobody can use, by what is wrong with them, made of a good one."""
+    """Return unusable statements by what is wrong with them, derived from a good one."""
     classes, features = statement.rows.shape
     rows, counts = np.array(statement.rows, copy=True), np.array(statement.counts, copy=True)
     factors, diagonal = np.array(statement.factors, copy=True), np.array(statement.diagonal, copy=True)

@@ -271,7 +271,7 @@ def _check_nobody(rule: Rule, scene: RuleInputs) -> None:
 
 
 def _check_memory(rule: Rule, scene: RuleInputs) -> None:
-    """With what it remembers handed back, a batch equals its receivers alone; without, the rule begins anew."""
+    """Check that a batch with its state equals its receivers alone, and that without state the rule starts afresh."""
     first = scene.call(rule)
     if first.state is None:
         return

@@ -62,7 +62,7 @@ class Offer:
     by_code : bool
         Which of the two it is.
     seats : int
-        How many others may come in by the invitee, however many invitations lie between.
+        How many others the invitee may invite, directly or through those it invited.
     expires : int
         When the membership ends, in seconds since 1970; 0: never.
     data : bytes
@@ -126,7 +126,7 @@ class Offer:
         Raises
         ------
         ValueError
-            If the offer is for somebody else.
+            If the offer is for another peer.
         """
         accepted = self.data + _ACCEPTANCE.pack(identity.key, number)
         data = accepted + identity.sign(_ACCEPTANCE_DOMAIN + group + accepted)
@@ -303,7 +303,7 @@ class Invitation:
     offer : Offer
         What the inviter signed.
     code : bytes, optional
-        Secret of a one-time key: whoever has the text may come in, once.
+        Secret of a one-time key: the first peer to use the text becomes a member.
     chain : tuple of bytes
         Memberships that lead from a founder to the inviter.
     """

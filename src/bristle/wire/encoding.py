@@ -63,7 +63,7 @@ def encode_statement(statement: Statement, *, encoding: Encoding = "float16", co
     Raises
     ------
     ValueError
-        If the statement has no factors or no diagonal, or would be refused by everybody.
+        If the statement has no factors or no diagonal, or all peers would refuse it.
     """
     if encoding not in _TYPES:
         raise ValueError(f"the encoding of a statement must be one of {', '.join(_TYPES)}, not {encoding!r}")

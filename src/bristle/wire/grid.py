@@ -42,12 +42,12 @@ _MOST_BEYOND = 64
 """One number in so many may be too large for a digit of a pair; where there are more, a byte holds one digit."""
 
 _PAIRS: Final = (np.stack(np.divmod(np.arange(256), 15), axis=1) - 7).astype(np.int8).view(np.int16).reshape(-1)
-"""The two digits that each byte stands for, as two bytes of one number."""
+"""The two digits that each byte encodes, as two bytes of one number."""
 
 
 @dataclass(frozen=True, eq=False)
 class GridHead:
-    """A head on a grid, as its peer shares it and everybody else knows it.
+    """A head on a grid, as its peer shares it and all others receive it.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ _MAGIC_1 = b"\x00\x02"
 """What handshakes of version 1 began with."""
 
 PREFIX_BYTES = len(_MAGIC) + GROUP_ID_BYTES
-# A hello is longer than the answer to it, so that nobody makes us shout at somebody else.
+# A hello is longer than its answer, so that forged source addresses amplify nothing.
 _HELLO = struct.Struct(f">BB{NONCE_BYTES}s24x")
 _COOKIE = struct.Struct(f">BB{NONCE_BYTES}s{COOKIE_BYTES}s")
 _OTHER_VERSION = struct.Struct(f">BB{NONCE_BYTES}s")
@@ -247,7 +247,7 @@ class CookieJar:
     Parameters
     ----------
     secret : bytes
-        Known to nobody else.
+        Known only to this peer.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -290,7 +290,7 @@ class Caller:
         return encode_hello(self.group, self.nonce)
 
     def join(self, cookie: bytes, *, alone: bool) -> bytes:
-        """Return the answer to a cookie. The fresh key is made once, and only for somebody who answers."""
+        """Return the answer to a cookie. The ephemeral key is generated once, and only for a peer that answers."""
         flags = ALONE if alone else 0
         if self._ephemeral is None:
             self._ephemeral = X25519PrivateKey.generate()

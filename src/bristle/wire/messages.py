@@ -153,7 +153,7 @@ _CALL_HEADER = 1 + KEY_ID_BYTES + CIRCUIT_BYTES
 _FORWARD_HEADER = 1 + CIRCUIT_BYTES
 _LONGEST_CALL = _CALL_HEADER + 1 + MOST_CALLED * _LONGEST_ADDRESS
 _MEET_PADDING = 2 * _LONGEST_CALL + SEAL - 1 - KEY_ID_BYTES
-"""A request to meet is as long as the two calls that answer it, seals included: nobody makes an introducer shout."""
+"""A request to meet is as long as the two calls that answer it, seals included: an introducer amplifies nothing."""
 _ROSTER = struct.Struct(f">BB{ROSTER_DIGEST_BYTES}s{RECORD_ID_BYTES}s{RECORD_ID_BYTES}s")
 _ANSWERS = _ASKS = 1
 PROBE_NUMBERS = 64

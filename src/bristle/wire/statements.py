@@ -35,7 +35,7 @@ _FIELDS = struct.Struct(f">4x{GROUP_ID_BYTES}s{KEY_BYTES}sQI")
 _SIZES = struct.Struct(">IH")
 _SIZES_AT = MANIFEST - SIGNATURE_BYTES - _SIZES.size
 LEAST_RENEWAL = 600
-"""Seconds by which a renewal puts off the expiry, at least: a shorter one is not worth a message to everybody."""
+"""Minimum number of seconds by which a renewal postpones the expiry: less is not worth a message to all peers."""
 
 
 def life_of(expires: int, clock: float) -> Refusal | None:
@@ -102,7 +102,7 @@ class Renewal:
 
 @dataclass(frozen=True)
 class SignedStatement:
-    """A statement as its author signed it, from which everybody verifies who said it.
+    """A statement with its author's signature, so that any peer can verify it.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class SignedStatement:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SignedStatement:
-        """Read what `to_bytes` wrote; whoever uses it verifies it.
+        """Decode what `to_bytes` wrote; the caller has to verify it.
 
         Raises
         ------
@@ -216,7 +216,7 @@ def sign_statement(
     Raises
     ------
     ValueError
-        If the statement does not fit the group, or everybody would refuse it.
+        If the statement does not fit the group, or all peers would refuse it.
     """
     if statement.rows.shape != group.shape:
         raise ValueError(f"statements of this group have shape {group.shape}, not {statement.rows.shape}")

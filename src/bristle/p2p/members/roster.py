@@ -51,7 +51,7 @@ class RosterEntry:
     generation : int
         Number of invitations between a founder and this member; 0 for a founder.
     seats : int
-        How many others may come in by it.
+        How many others may be invited through it.
     expires : int
         When the membership ends, in seconds since 1970; 0: never.
     slot : int
@@ -128,7 +128,7 @@ class Roster:
         self.group = group
         self.revision = 0
         self.held = False
-        """Whether only `refresh` works out anew who is a member: that takes time where there are thousands."""
+        """Whether only `refresh` recomputes who is a member, which takes time for thousands of members."""
 
         self._founders = group.founders
         self._clock = clock
@@ -463,7 +463,7 @@ class Roster:
         )
 
     def seats_left(self, key_id: bytes) -> int:
-        """Return how many more may come in by a member."""
+        """Return how many more peers may be invited through a member."""
         host = self._current().members.get(key_id)
         if host is None:
             return 0
@@ -498,7 +498,7 @@ class Roster:
         return [] if slot is None else slot.memberships
 
     def revoke(self, identity: Identity, key_id: bytes) -> list[Revocation]:
-        """Return and add the revocations that put a member out, with all whom it brought in.
+        """Return and add the revocations that remove a member and all that it invited, directly or not.
 
         Raises
         ------

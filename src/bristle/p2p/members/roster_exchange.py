@@ -40,7 +40,7 @@ REST = 5e-4
 _LISTS, _MOST_LISTS = 1.0, 1.0
 _MESSAGES, _MOST_MESSAGES = 8.0, 80.0
 _PARTING = 8
-"""Revocations that are sent to a neighbour that they put out: otherwise nobody would say so to it."""
+"""Number of revocations sent to a neighbour that they remove, which would not learn of them otherwise."""
 
 
 @dataclass
