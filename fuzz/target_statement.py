@@ -1,7 +1,8 @@
-"""A statement as bytes: `decode_statement`, of both encodings, plain and compressed.
+"""A statement as bytes: `decode_statement`, of all encodings, plain and compressed.
 
-The first byte chooses: its lowest bit the encoding, bits 1 and 2 the rank, bit 3 whether zlib is announced, and bit 4
-whether the rest is compressed before it is decoded, so that changes reach what is inside.
+The first byte chooses: its lowest bit between float16 and float32, bits 1 and 2 the rank, bit 3 whether zlib is
+announced, bit 4 whether the rest is compressed before it is decoded, so that changes reach what is inside, and bit 5
+int8, as live peers send it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from bristle.wire.sizes import Encoding
 from harness import BrokenPromiseError, Target
 
 SHAPE = (4, 24)
-ENCODINGS: tuple[Encoding, Encoding] = ("float16", "float32")
-_ANNOUNCED, _COMPRESSED = 8, 16
+ENCODINGS: dict[int, Encoding] = {0: "float16", 1: "float32", 32: "int8"}
+_ANNOUNCED, _COMPRESSED, _INT8 = 8, 16, 32
 
 
 def check(data: bytes) -> str:
@@ -26,7 +27,7 @@ def check(data: bytes) -> str:
     choice, body = data[0] if data else 0, data[1:]
     if choice & _COMPRESSED:
         body = zlib.compress(body, 1)
-    encoding, rank = ENCODINGS[choice & 1], choice >> 1 & 3
+    encoding, rank = ENCODINGS[choice & _INT8 or choice & 1], choice >> 1 & 3
     compression = ZLIB if choice & _ANNOUNCED else PLAIN
     statement = decode_statement(body, shape=SHAPE, rank=rank, encoding=encoding, compression=compression)
     if isinstance(statement, Refusal):
@@ -43,6 +44,11 @@ def check(data: bytes) -> str:
         for found, part in zip(vars(heard).values(), vars(statement).values(), strict=True)
     ):
         raise BrokenPromiseError(f"{statement} became {heard}")
+    # Rounding to int8 makes nothing that receivers refuse.
+    small = encode_statement(statement, encoding="int8", compress=False)
+    rounded = decode_statement(small, shape=SHAPE, rank=rank, encoding="int8", compression=PLAIN)
+    if isinstance(rounded, Refusal) or (rounded.counts != statement.counts).any():
+        raise BrokenPromiseError(f"{statement} in int8 became {rounded}")
     return "taken"
 
 
@@ -50,13 +56,13 @@ def seeds() -> dict[str, bytes]:
     """Return bodies of every kind."""
     rng = np.random.default_rng(0)
     made = {}
-    for number, encoding in enumerate(ENCODINGS):
+    for bits, encoding in ENCODINGS.items():
         for rank in (0, 3):
             counts = np.array([25, 0, 2 + rank, 1])
             statement = Statement(
                 rng.normal(0, 5, SHAPE), counts, rng.normal(0, 1, (rank, SHAPE[1])), rng.random(SHAPE[1])
             )
-            plain, choice = encode_statement(statement, encoding=encoding, compress=False), number | rank << 1
+            plain, choice = encode_statement(statement, encoding=encoding, compress=False), bits | rank << 1
             made[f"{encoding}-{rank}-plain"] = bytes([choice]) + plain
             made[f"{encoding}-{rank}-zlib"] = bytes([choice | _ANNOUNCED]) + zlib.compress(plain)
             made[f"{encoding}-{rank}-inside"] = bytes([choice | _ANNOUNCED | _COMPRESSED]) + plain

@@ -18,6 +18,7 @@ from bristle.wire.group import Group
 from bristle.wire.identity import Identity
 from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, claims_extension, digests_of, encode_manifest
+from bristle.wire.sizes import Encoding
 
 GROUP = Group(application="fuzz", backbone="backbone", classes=tuple("abcde"), features=400)
 SEQUENCE = 1 << 40
@@ -76,20 +77,24 @@ def signed(sender: Identity, number: int, *, base: Signed | None = None, sent: b
 def stated(
     author: Identity, number: int, *, compress: bool = True, expires: int = CLOCK + 3600, body: bytes | None = None
 ) -> Signed:
-    """Return a statement that an author signed, of values that float16 holds; with `body`, what is none."""
+    """Return a statement that an author signed, in int8 where its number is odd, of values that both encodings hold.
+
+    With `body`, what is signed is none.
+    """
     rng = np.random.default_rng(number)
     classes, features = GROUP.shape
     counts = np.array([25, 0, number, 0, 3])
     rows = rng.integers(-9, 9, GROUP.shape).astype(np.float32) * (counts > 0)[:, None]
-    statement = Statement(rows, counts, rng.integers(-3, 3, (2, features)), rng.integers(0, 9, features))
-    content = encode_statement(statement, compress=compress) if body is None else body
+    encoding: Encoding = "int8" if number % 2 else "float16"
+    statement = Statement(rows, counts, rng.integers(-3, 3, (2, features)), rng.integers(0, 4, features) ** 2)
+    content = encode_statement(statement, encoding=encoding, compress=compress) if body is None else body
     manifest = Manifest(
         group=GROUP.id,
         author=author.key,
         kind=Kind.STATEMENT,
         sequence=SEQUENCE + number,
         expires=expires,
-        encoding="float16",
+        encoding=encoding,
         compression=ZLIB if compress else PLAIN,
         classes=classes,
         features=features,
