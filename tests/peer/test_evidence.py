@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -158,3 +160,84 @@ def test_a_statement_is_of_the_same_samples_until_a_class_has_grown_enough() -> 
         one, other = (np.sort(part.features[part.labels == label], axis=0) for part in (stated, again))
         assert (one.shape == other.shape and bool((one == other).all())) is same
     assert StatedSamples.of(store, held_out=False).counts[1].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "before", "left", "stated"),
+    [
+        (20, 20, 20, 20),
+        (19, 20, 19, 0),  # The one that is gone would be the difference of the two.
+        (11, 20, 11, 0),
+        (10, 20, 10, 10),
+        (4, 20, 4, 0),  # The mean of four says too much of each.
+        (28, 20, 19, 28),  # One has gone and nine have come.
+        (27, 20, 19, 0),
+        (5, 20, 0, 5),
+        (5, 8, 5, 0),  # Fewer than the floor have gone.
+    ],
+)
+def test_a_class_of_which_samples_are_removed_is_stated_when_the_difference_hides_them(
+    held: int, before: int, left: int, stated: int
+) -> None:
+    assert stated_counts(np.array([held]), np.array([before]), np.array([left])).tolist() == [stated]
+
+
+def without(store: SampleStore, label: int, number: int) -> tuple[SampleStore, list[Any]]:
+    """Return a store without the first samples of a class, and masks of what is gone."""
+    gone = []
+    parts: list[Any] = [store.training, store.evaluation]
+    for part in parts:
+        mask = np.zeros(len(part.labels), dtype=bool)
+        mask[np.flatnonzero(part.labels == label)[:number]] = True
+        number -= int(mask.sum())
+        gone.append(mask)
+    rest = [Samples(part.features[~mask], part.labels[~mask]) for part, mask in zip(parts, gone, strict=True)]
+    return SampleStore.restore(*rest, classes=CLASSES), gone
+
+
+def test_a_removed_sample_is_in_no_later_statement() -> None:
+    store = samples_of([0] * 20 + [1] * 10)
+    first = StatedSamples.of(store, held_out=True)
+    rest, gone = without(store, 0, 3)
+    left = first.without(gone, store)
+    assert (left.removed.tolist(), left.total) == ([True] + [False] * 4, 30)
+    assert not left.same(left), "what holds removed samples cannot stay"
+    second = StatedSamples.of(rest, held_out=True, before=left)
+    assert (second.withdrawn.tolist(), second.total) == ([True] + [False] * 4, 10)
+    assert set(second.chosen(rest).labels.tolist()) == {1}
+    assert second.same(StatedSamples.of(rest, held_out=True, before=second)), "it is not stated twice"
+    # What has come since, and was never stated, can go without a trace.
+    rng = np.random.default_rng(2)
+    rest.add(rng.normal(size=(2, FEATURES)), np.array([1, 1]), rng=rng)
+    newest = [np.arange(len(part.labels)) >= len(part.labels) - 1 for part in (rest.training, rest.evaluation)]
+    newest[1][:] = False
+    assert second.without(newest, rest).same(second)
+    # Three have gone of twenty: with seven more to come, the difference is of ten.
+    for more, stated in ((6, 0), (1, 24)):
+        rest.add(rng.normal(size=(more, FEATURES)), np.zeros(more, dtype=int), rng=rng)
+        third = StatedSamples.of(rest, held_out=True, before=second)
+        assert int(np.where(third.withdrawn, 0, third.sizes)[0]) == stated
+        assert int((third.chosen(rest).labels == 0).sum()) == stated
+
+
+def test_all_samples_of_a_class_can_go() -> None:
+    store = samples_of([0] * 20 + [1] * 10)
+    first = StatedSamples.of(store, held_out=True)
+    rest, gone = without(store, 0, 20)
+    second = StatedSamples.of(rest, held_out=True, before=first.without(gone, store))
+    assert (second.withdrawn[0], second.counts[:, 0].sum(), second.total) == (True, 0, 10)
+    rng = np.random.default_rng(3)
+    rest.add(rng.normal(size=(10, FEATURES)), np.zeros(10, dtype=int), rng=rng)
+    third = StatedSamples.of(rest, held_out=True, before=second)
+    assert (third.withdrawn[0], third.sizes[0]) == (False, 10)
+
+
+def test_a_head_of_samples_that_are_gone_is_given_up() -> None:
+    learner = EvidenceLearner(samples=samples_of([0, 1] * 10), rule=Evidence(), seed=0)
+    learner.iterate([])
+    assert learner.head.any()
+    learner.keep_only(SampleStore(CLASSES, FEATURES))
+    assert learner.is_news([])
+    learner.iterate([])
+    assert not learner.head.any()
+    assert not learner.is_news([])

@@ -56,6 +56,9 @@ def test_predict_and_add(served: Callable[..., None], digits: Any) -> None:
         assert await ask("POST", "/add", new) == (200, {"added": 4})
         assert await ask("POST", "/add", new) == (200, {"added": 0})
         assert peer.status().samples[9].training + peer.status().samples[9].held_out == 4
+        assert await ask("POST", "/remove", new) == (200, {"removed": 4})
+        assert await ask("POST", "/remove", new) == (200, {"removed": 0})
+        assert await ask("POST", "/add", new) == (200, {"added": 0})
 
     served(work)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,46 +27,93 @@ FLOOR = 5
 """The fewest samples of a class that are stated first, or that a later statement adds: a mean of fewer reveals them."""
 
 GROWTH = 0.5
-"""Fraction by which the samples of a class must grow before a new statement is made."""
+"""Fraction of its stated samples by which a class must change before it is stated anew."""
 
 
-def stated_counts(held: Integers, before: Integers | None = None) -> Integers:
+def stated_counts(held: Integers, before: Integers | None = None, left: Integers | None = None) -> Integers:
     """Return how many samples of each class [C] the next statement is made of, given how many the last one had.
 
-    Two statements of one peer reveal the difference of their sums, which is the sum of the samples that came between
-    them. So a class stays as it was stated until at least `FLOOR` samples have come, and `GROWTH` times as many as were
-    stated: the difference then hides a sample no worse than a first statement does, and statements are few.
+    Two statements of one peer reveal the difference of their sums: the sum of the samples that came between them, less
+    that of those that were removed. So a class is stated anew only when at least `FLOOR` samples have come or gone, and
+    `GROWTH` times as many as were stated, and it has `FLOOR` or more: the difference then hides a sample no worse than
+    a first statement does, and statements are few. Until then it stays as it was stated; but if any sample of that was
+    removed, which `left`, the number of those still held, tells, nothing is stated of it.
     """
     last = np.zeros_like(held) if before is None else before
-    grown = held - last >= np.maximum(FLOOR, np.ceil(GROWTH * last))
-    counts: Integers = np.where(grown, held, np.minimum(last, held))
+    still = np.minimum(last, held) if left is None else left
+    changed = (held - still) + (last - still)
+    anew = (changed >= np.maximum(FLOOR, np.ceil(GROWTH * last))) & (held >= FLOOR)
+    counts: Integers = np.where(anew, held, np.where(still == last, last, 0))
     return counts
 
 
-@dataclass(frozen=True, eq=False)
 class StatedSamples:
-    """How many samples of each class, for training and held out, a statement was made of [2, C]: the first ones."""
+    """Which samples were stated last, of each class that was ever stated.
 
-    counts: Integers
+    Parameters
+    ----------
+    counts : array [2, C]
+        How many of these are still held, for training and held out: the first ones.
+    sizes : array [C], optional
+        How many they were when they were stated; by default, none has been removed since.
+    withdrawn : array [C], optional
+        Whether a later statement left the class out; by default, none did.
+    """
+
+    def __init__(
+        self, counts: Integers, sizes: Integers | None = None, withdrawn: npt.NDArray[np.bool] | None = None
+    ) -> None:
+        self.counts = counts
+        self.sizes: Integers = counts.sum(axis=0) if sizes is None else sizes
+        self.withdrawn = np.zeros(counts.shape[1], dtype=np.bool) if withdrawn is None else withdrawn
 
     @property
     def total(self) -> int:
-        """How many samples."""
-        return int(self.counts.sum())
+        """How many samples the last statement is of."""
+        return int(self.sizes[~self.withdrawn].sum())
+
+    @property
+    def removed(self) -> npt.NDArray[np.bool]:
+        """Mask of the classes [C] of which the last statement holds samples that have been removed since."""
+        gone: npt.NDArray[np.bool] = (self.counts.sum(axis=0) < self.sizes) & ~self.withdrawn
+        return gone
 
     @classmethod
     def of(cls, samples: SampleStore, *, held_out: bool, before: StatedSamples | None = None) -> StatedSamples:
         """Return what to state now of the samples, where `before` was stated last."""
         held = _counts(samples, held_out=held_out)
-        last = None if before is None else before.counts.sum(axis=0)
-        wanted = stated_counts(held.sum(axis=0), last)
-        kept = np.zeros_like(held) if before is None else np.minimum(before.counts, held)
-        return cls(np.where(wanted == held.sum(axis=0), held, kept))
+        last = cls(np.zeros_like(held)) if before is None else before
+        left = np.minimum(last.counts, held)
+        total, still = held.sum(axis=0), left.sum(axis=0)
+        wanted = stated_counts(total, last.sizes, still)
+        withdrawn = (wanted == 0) & (last.sizes > 0)
+        anew = (wanted == total) & ~withdrawn
+        return cls(np.where(anew, held, left), np.where(withdrawn, last.sizes, wanted), withdrawn)
+
+    def same(self, other: StatedSamples) -> bool:
+        """Return whether another statement is of the same samples, none of which has been removed."""
+        whole = not (self.removed.any() or other.removed.any())
+        return whole and all(np.array_equal(mine, theirs) for mine, theirs in zip(self, other, strict=True))
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the counts, the sizes and which classes are withdrawn."""
+        yield from (self.counts, self.sizes, self.withdrawn)
+
+    def without(self, gone: Sequence[npt.NDArray[np.bool]], samples: SampleStore) -> StatedSamples:
+        """Return the same after some samples are removed: masks of those for training, and of those held out."""
+        parts = (samples.training.labels, samples.evaluation.labels)
+        stated = [_first(labels, counts) for labels, counts in zip(parts, self.counts, strict=True)]
+        lost = [
+            np.bincount(labels[rows][mask[rows]], minlength=samples.classes)
+            for labels, rows, mask in zip(parts, stated, gone, strict=True)
+        ]
+        return StatedSamples(self.counts - np.stack(lost), self.sizes, self.withdrawn)
 
     def chosen(self, samples: SampleStore) -> Evaluation:
-        """Return these samples."""
+        """Return the samples of a statement, none of which has been removed."""
         parts = [(part.features, part.labels) for part in (samples.training, samples.evaluation)]
-        rows = [_first(labels, counts) for (_, labels), counts in zip(parts, self.counts, strict=True)]
+        stated = np.where(self.withdrawn, 0, self.counts)
+        rows = [_first(labels, counts) for (_, labels), counts in zip(parts, stated, strict=True)]
         chosen = [(features[row], labels[row]) for (features, labels), row in zip(parts, rows, strict=True)]
         return _together(chosen)
 
@@ -121,6 +167,7 @@ class EvidenceLearner:
         begun = _state_of(nothing, np.zeros(samples.classes), 1.0)
         self.state = begun if state is None or set(state.memory or ()) != set(begun.memory or ()) else state
         self._weighed: object = None
+        self._forgets = False
         self.voices: Mapping[bytes, bytes] = {}
         """The member that brought in each author, if the rule uses that; other authors count by themselves."""
 
@@ -145,12 +192,16 @@ class EvidenceLearner:
 
     def is_news(self, messages: Sequence[ReceivedStatement]) -> bool:
         """Whether there is something to decide: statements, or own samples, are not those of the last decision."""
-        anything = bool(messages) or len(self.samples.training.labels) > 0
+        anything = bool(messages) or len(self.samples.training.labels) > 0 or (self._forgets and bool(self.head.any()))
         return anything and self._key(messages) != self._weighed
 
     def iterate(self, messages: Sequence[ReceivedStatement], *, total: int | None = None) -> Decision:
         """Decide about all statements that are known; `total` is not used."""
         mine = self._mine()
+        if not messages and not len(mine.labels):
+            nothing = np.zeros_like(self.head)
+            self.state, self._weighed = _state_of(nothing, nothing[:, 0], 1.0), self._key(messages)
+            return self.rest()
         self.iteration += 1
         own = self.rule.share(mine, self.samples.classes)
         rng = np.random.default_rng([self._seed, int(Stream.MODELS), self.iteration])
@@ -169,6 +220,10 @@ class EvidenceLearner:
     def go_back(self, state: StepState, iteration: int) -> None:
         """Undo an iteration that could not be kept; what it was about is decided once more."""
         self.state, self.iteration, self._weighed = state, iteration, None
+
+    def keep_only(self, samples: SampleStore) -> None:
+        """Go on with fewer samples; what was decided with the others is decided once more."""
+        self.samples, self._weighed, self._forgets = samples, None, True
 
     def own_statement(self, stated: StatedSamples) -> Statement:
         """Return the statement of some of the samples."""

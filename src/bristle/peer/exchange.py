@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -50,8 +51,8 @@ class PeerExchange(Protocol):
     async def share(self) -> None:
         """Share what there is to be shared after an iteration, or say in `held_back` why not."""
 
-    def added(self) -> None:
-        """Note that there are new samples. May be called from any thread."""
+    def changed(self) -> None:
+        """Note that the samples have changed. May be called from any thread."""
 
 
 class HeadExchange:
@@ -77,7 +78,7 @@ class HeadExchange:
             head = self._sharing.of_live_head(learner.head)
             self._network.share(head, iteration=self._state.iteration, claims=learner.claims)
 
-    def added(self) -> None:
+    def changed(self) -> None:
         """Do nothing: the next iteration comes anyway."""
 
 
@@ -109,8 +110,9 @@ class EvidenceExchange:
         self._network, self._state, self._traffic, self._pace = network, state, traffic, pace
         self._learner, self._clock, self._voices = state.evidence, clock, voices
         self._loop = asyncio.get_running_loop()
-        self._added = asyncio.Event()
+        self._changed = asyncio.Event()
         self._published = self._spent = False
+        self._removals = state.removals
         # With noise: what was drawn and could not be sent yet, and the samples of which noise left nothing to state.
         self._drawn: tuple[StatedSamples, Statement] | None = None
         self._silent: StatedSamples | None = None
@@ -122,13 +124,13 @@ class EvidenceExchange:
     async def ready(self, *, counted: bool) -> None:
         """Wait until statements or own samples have changed. Meanwhile, renew the own statement in time."""
         while not counted:
-            self._added.clear()
+            self._changed.clear()
             if self._learner.is_news(self.take()):
                 return
             await self.share()
             waits = [
                 asyncio.ensure_future(self._network.statement_arrival()),
-                asyncio.ensure_future(self._added.wait()),
+                asyncio.ensure_future(self._changed.wait()),
             ]
             try:
                 await asyncio.wait(waits, timeout=self._rest(), return_when=asyncio.FIRST_COMPLETED)
@@ -155,25 +157,27 @@ class EvidenceExchange:
         """State the own samples, if they have not been stated so yet, or let the last statement hold for longer.
 
         A statement is on the disk before anybody gets it: after a crash the same bytes are published again, and no
-        number is ever signed twice.
+        number is ever signed twice. What holds samples that have been removed is not renewed; if there is nothing to
+        state in its place, it lapses.
         """
         self.held_back = None
+        if self._removals != self._state.removals:
+            self._removals, self._drawn, self._silent = self._state.removals, None, None
         own, now = self._state.own, self._clock()
         wanted = self._learner.to_state(None if own is None else own.stated)
-        if not wanted.counts.any():
+        if not wanted.total:
             return
         expired = own is not None and life_of(own.signed.expires, now) is not None
-        if own is None or expired or (wanted.counts != own.stated.counts).any():
+        if own is None or expired or not wanted.same(own.stated):
             if self._drawn is not None or self._learner.may_state(self._state.releases):
                 await self._state_anew(wanted, int(now))
                 return
             self._say_spent()
-        if own is None:
+        if own is None or own.stated.removed.any():
             return
         if expired:  # What was stated with noise is not drawn again.
             own = OwnStatement(own.signed.renew(self._network.identity, int(now) + LIFETIME), own.stated)
-            await self._keep(own)
-            if self.held_back is not None:
+            if not await self._keep(own):
                 return
         due = own.signed.expires - now < LIFETIME // 2
         if not due and self._published:
@@ -201,8 +205,7 @@ class EvidenceExchange:
         last = 0 if self._state.own is None else self._state.own.signed.number
         number = max(last + 1, int(1000 * self._clock()))
         signed = self._network.sign_statement(statement, number=number, expires=now + LIFETIME, encoding=ENCODING)
-        await self._keep(OwnStatement(signed, wanted))
-        if self.held_back is None:
+        if await self._keep(OwnStatement(signed, wanted)):
             self._network.publish(signed)
             self._published = True
 
@@ -210,14 +213,17 @@ class EvidenceExchange:
         """Return a statement and what it is of; None if there is none, or if its noise leaves nothing to state."""
         private = self._learner.rule.privacy is not None
         if private:
-            if self._silent is not None and (self._silent.counts == wanted.counts).all():
+            if self._silent is not None and self._silent.same(wanted):
                 return None
             try:
                 await self._loop.run_in_executor(WORKER, self._state.count_release)
             except TryAgainError as error:
                 self.held_back = f"cannot count what it states: {error}"
                 return None
-        statement = await self._loop.run_in_executor(WORKER, self._learner.own_statement, wanted)
+        draw = partial(self._state.own_statement, wanted, removals=self._removals)
+        statement = await self._loop.run_in_executor(WORKER, draw)
+        if statement is None:
+            return None
         if private and not np.asarray(statement.counts).any():
             self._silent = wanted
             LOG.warning("states nothing: its noise hides so few samples", extra={"details": {"samples": wanted.total}})
@@ -231,15 +237,18 @@ class EvidenceExchange:
             details = {"statements": self._state.releases, "instead": "this peer alone uses what is new"}
             LOG.warning("states nothing new: its privacy covers no more statements", extra={"details": details})
 
-    async def _keep(self, own: OwnStatement) -> None:
+    async def _keep(self, own: OwnStatement) -> bool:
+        """Keep the own statement; return whether it is on the disk, and of samples that are still held."""
         try:
-            await self._loop.run_in_executor(WORKER, self._state.keep_own, own)
+            keep = partial(self._state.keep_own, own, removals=self._removals)
+            return await self._loop.run_in_executor(WORKER, keep)
         except TryAgainError as error:
             self.held_back = f"cannot keep what it states: {error}"
+            return False
 
-    def added(self) -> None:
+    def changed(self) -> None:
         """Wake the peer."""
-        self._loop.call_soon_threadsafe(self._added.set)
+        self._loop.call_soon_threadsafe(self._changed.set)
 
 
 def _size(statement: Statement) -> int:

@@ -1,4 +1,4 @@
-"""A peer over HTTP: predictions, new samples, status, Prometheus metrics and decisions."""
+"""A peer over HTTP: predictions, samples that come and go, status, Prometheus metrics and decisions."""
 
 from __future__ import annotations
 
@@ -283,6 +283,7 @@ class HttpEndpoint:
             [
                 web.post("/predict", self._predict),
                 web.post("/add", self._add),
+                web.post("/remove", self._remove),
                 web.get("/status", self._status),
                 web.get("/metrics", self._metrics),
                 web.get("/decisions", self._decisions),
@@ -364,6 +365,12 @@ class HttpEndpoint:
             return {"added": self._peer.add(inputs.values, inputs.labels or [], features=inputs.features)}
 
         return web.json_response(await _worked(request, add, labelled=True))
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        def remove(inputs: Inputs) -> dict[str, Any]:
+            return {"removed": self._peer.remove(inputs.values, inputs.labels or [], features=inputs.features)}
+
+        return web.json_response(await _worked(request, remove, labelled=True))
 
     async def _status(self, request: web.Request) -> web.Response:
         return web.json_response(self._peer.status().to_dict())

@@ -142,6 +142,10 @@ class Learner:
         """Undo an iteration that could not be kept."""
         self.state, self.iteration = state, iteration
 
+    def keep_only(self, samples: SampleStore) -> None:
+        """Go on with fewer samples. What the head has learned from the others stays in it."""
+        self.samples = samples
+
     def _claims_of(self, messages: Sequence[ReceivedHead]) -> Booleans:
         nothing = np.zeros(self.samples.classes, dtype=np.bool)
         claims = [nothing if message.claims is None else message.claims for message in messages]

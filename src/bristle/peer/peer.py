@@ -55,7 +55,7 @@ class Peer:
     others.
 
     Use it as ``async with Peer(...) as peer: await peer.run()``. Its state is kept in its folder, from which the next
-    start continues. `add`, `predict` and `probabilities` may be called from any thread.
+    start continues. `add`, `remove`, `predict` and `probabilities` may be called from any thread.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ class Peer:
             stopping.set()
 
     def add(self, x: npt.ArrayLike, y: npt.ArrayLike, *, features: bool = False) -> int:
-        """Add labelled samples, durably; return how many of them were new.
+        """Add labelled samples, durably; return how many of them were new. What was removed is not.
 
         Parameters
         ----------
@@ -261,8 +261,36 @@ class Peer:
         """
         state, exchange = self._open_state, self._exchanging
         new = state.add(state.features_of(x, features=features), state.labels_of(y))
-        exchange.added()
+        exchange.changed()
         return new
+
+    def remove(self, x: npt.ArrayLike, y: npt.ArrayLike, *, features: bool = False) -> int:
+        """Delete samples that were added, durably; return how many of them were found.
+
+        From the next decision on they count no more. A class of which stated samples are removed is left out of the
+        next statement, until so many samples have come or gone that the difference from what was stated hides each.
+        What was removed is known by a digest if it is added again, and not taken.
+
+        Parameters
+        ----------
+        x : array [n, ...]
+            The same inputs or features as they were added; features may differ by rounding.
+        y : array [n]
+            Class numbers, or names.
+        features : bool
+            Whether `x` are features.
+        """
+        state, exchange = self._open_state, self._exchanging
+        removed = state.remove(state.features_of(x, features=features), state.labels_of(y))
+        exchange.changed()
+        return removed
+
+    def remove_classes(self, y: npt.ArrayLike) -> int:
+        """Delete all samples of some classes, by number or name, as `remove` does; return how many there were."""
+        state, exchange = self._open_state, self._exchanging
+        removed = state.remove_classes(state.labels_of(y))
+        exchange.changed()
+        return removed
 
     def predict(self, x: npt.ArrayLike, *, features: bool = False) -> Integers:
         """Return the most likely class number of each input [n]; `peer.classes` has the names."""

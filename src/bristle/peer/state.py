@@ -21,7 +21,7 @@ from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.inbox import ReceivedHead
 from bristle.p2p.overlay import Overlay
 from bristle.p2p.statements import ReceivedStatement
-from bristle.peer.evidence import EvidenceLearner
+from bristle.peer.evidence import EvidenceLearner, StatedSamples
 from bristle.peer.learner import Draws, Learner
 from bristle.peer.pace import Traffic
 from bristle.peer.record import Iteration, heard_of, senders_of
@@ -30,7 +30,7 @@ from bristle.peer.step import StepState
 from bristle.peer.store import OwnStatement, PeerStore
 from bristle.peer.store_files import StoreError
 from bristle.rules import Decision, Rule, learns_alone
-from bristle.rules.evidence import Evidence
+from bristle.rules.evidence import Evidence, Statement
 from bristle.wire.group import Group
 from bristle.wire.statements import SignedStatement
 
@@ -41,6 +41,12 @@ WORKER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bristle")
 """Runs iterations outside the event loop, so that the network waits neither for them nor for the disk.
 
 One thread for all peers of a process: several would only compete for the interpreter.
+"""
+
+SAME = 1e-4
+"""Largest difference, beside the largest value of a sample, of features that are taken for those of one sample.
+
+A backbone may round differently where other samples go through it at the same time.
 """
 
 
@@ -85,6 +91,10 @@ class PeerState:
         train, held_out = self.store.samples()
         samples = SampleStore.restore(train, held_out, classes=len(group.classes), kappa=kappa)
         self._known = {*_digests(train.features, train.labels), *_digests(held_out.features, held_out.labels)}
+        removed = self.store.removed()
+        self._known |= removed
+        self.removals = 0
+        """How often samples were removed since the start; rises after all else that a removal changes."""
         records = self.store.decisions(RECENT)
         self.last = records[-1] if records else None
         self.decided = next((record for record in reversed(records) if record.heard), None)
@@ -96,6 +106,8 @@ class PeerState:
         self.learner: Learner | EvidenceLearner
         if isinstance(rule, Evidence):
             evidence = EvidenceLearner(samples=samples, rule=rule, seed=seed, state=kept, iteration=iteration)
+            if removed and not (len(train.labels) or len(held_out.labels)):
+                evidence.keep_only(samples)  # What it decided last may be of samples that have been removed since.
             self.learner = self.evidence = evidence
         else:
             begun = None if start is None else StepState.start(HeadState.start(start), rule)
@@ -147,7 +159,7 @@ class PeerState:
     def add(self, features: Floats, labels: Integers) -> int:
         """Add new samples to memory and disk; return how many there were.
 
-        Duplicates are skipped: one might be held out, and training on it would spoil the test.
+        Duplicates are skipped: one might be held out, and training on it would spoil the test. So is what was removed.
         """
         if labels.shape != features.shape[:1]:
             raise ValueError(f"{len(features)} samples came with labels of shape {list(labels.shape)}: give one each")
@@ -179,6 +191,49 @@ class PeerState:
                 raise
             self._known |= digests
             return len(new)
+
+    def remove(self, features: Floats, labels: Integers) -> int:
+        """Remove samples from memory and disk; return how many were found. Features may differ by rounding."""
+        if labels.shape != features.shape[:1]:
+            raise ValueError(f"{len(features)} samples came with labels of shape {list(labels.shape)}: give one each")
+        with self._lock:
+            parts: list[Any] = [self.learner.samples.training, self.learner.samples.evaluation]
+            gone = [np.zeros(len(part.labels), dtype=np.bool) for part in parts]
+            for row, label in zip(features, labels, strict=True):
+                nearby = SAME * float(np.abs(row).max(initial=0))
+                for mask, part in zip(gone, parts, strict=True):
+                    places = np.flatnonzero(part.labels == label)
+                    mask[places[np.abs(part.features[places] - row).max(axis=1, initial=0) <= nearby]] = True
+            return self._remove(gone)
+
+    def remove_classes(self, labels: Integers) -> int:
+        """Remove all samples of some classes from memory and disk; return how many there were."""
+        with self._lock:
+            samples = self.learner.samples
+            return self._remove([np.isin(part.labels, labels) for part in (samples.training, samples.evaluation)])
+
+    def _remove(self, gone: Sequence[npt.NDArray[np.bool]]) -> int:
+        removed = sum(int(mask.sum()) for mask in gone)
+        if not removed:
+            return 0
+        samples, own = self.learner.samples, self.own
+        parts: list[Any] = [samples.training, samples.evaluation]
+        digests = [
+            digest
+            for part, mask in zip(parts, gone, strict=True)
+            for digest in _digests(part.features[mask], part.labels[mask])
+        ]
+        if own is not None:
+            own = OwnStatement(own.signed, own.stated.without(gone, samples))
+        self.store.remove_samples(*gone, digests=digests, own=own)
+        rest = [
+            Samples(part.features[~mask].copy(), part.labels[~mask].copy())
+            for part, mask in zip(parts, gone, strict=True)
+        ]
+        self.learner.keep_only(SampleStore.restore(*rest, classes=samples.classes, kappa=samples.kappa))
+        self.own = own
+        self.removals += 1
+        return removed
 
     def iterate(
         self,
@@ -243,10 +298,20 @@ class PeerState:
         self.store.count_release()
         self.releases += 1
 
-    def keep_own(self, own: OwnStatement) -> None:
-        """Keep the own statement; it is on the disk when this returns."""
-        self.store.keep_own_statement(own)
-        self.own = own
+    def own_statement(self, wanted: StatedSamples, *, removals: int) -> Statement | None:
+        """Return the statement of samples that were chosen after so many removals; None if there were more since."""
+        with self._lock:
+            assert self.evidence is not None
+            return self.evidence.own_statement(wanted) if removals == self.removals else None
+
+    def keep_own(self, own: OwnStatement, *, removals: int) -> bool:
+        """Keep the own statement, unless there were more removals since; it is on the disk when this returns."""
+        with self._lock:
+            if removals != self.removals:
+                return False
+            self.store.keep_own_statement(own)
+            self.own = own
+            return True
 
     @property
     def kept_statements(self) -> list[SignedStatement]:

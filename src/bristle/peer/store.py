@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,9 @@ _STATEMENTS = """CREATE TABLE IF NOT EXISTS statements (
 _RELEASES = """CREATE TABLE IF NOT EXISTS releases (
     id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL, checksum INTEGER NOT NULL);"""
 
+# By which samples that were removed are known again. Earlier stores lack it.
+_REMOVED = """CREATE TABLE IF NOT EXISTS removed (digest BLOB PRIMARY KEY, checksum INTEGER NOT NULL) WITHOUT ROWID;"""
+
 _SCHEMA = f"""
 CREATE TABLE about (
     id INTEGER PRIMARY KEY CHECK (id = 1), identity TEXT NOT NULL, grouping TEXT NOT NULL, checksum INTEGER NOT NULL);
@@ -76,6 +79,7 @@ CREATE TABLE spending (period INTEGER PRIMARY KEY, bytes INTEGER NOT NULL, check
 {_MEMORY}
 {_STATEMENTS}
 {_RELEASES}
+{_REMOVED}
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 """
@@ -144,6 +148,7 @@ class PeerStore:
         database.execute(_MEMORY)
         database.execute(_STATEMENTS)
         database.execute(_RELEASES)
+        database.execute(_REMOVED)
         check_whole(database)
         row = database.execute("SELECT identity, grouping, checksum FROM about").fetchone()
         if row is None:
@@ -204,6 +209,39 @@ class PeerStore:
                 "INSERT INTO samples (label, held_out, features, checksum) VALUES (?, ?, ?, ?)", rows
             )
 
+    def removed(self) -> set[bytes]:
+        """Return the digests of the samples that were removed."""
+        with self._lock, told_if_damaged(self.path), self._closed_on_error():
+            rows = self._connection.execute("SELECT digest, checksum FROM removed").fetchall()
+            return {checked(row, "the digest of a removed sample")[0] for row in rows}
+
+    def remove_samples(
+        self,
+        training: npt.NDArray[np.bool],
+        held_out: npt.NDArray[np.bool],
+        *,
+        digests: Iterable[bytes],
+        own: OwnStatement | None,
+    ) -> None:
+        """Delete samples, by masks of those for training and of those held out, in their order.
+
+        Their digests are kept, and the own statement with what is left of its samples. When this returns, nothing of
+        the samples is in the file, nor in its log unless somebody else reads it.
+        """
+        with self._lock:
+            self._connection.execute("PRAGMA secure_delete = ON").fetchall()  # Zeros in place of what is deleted.
+        with self._transaction(durable=True):
+            for out, gone in ((0, training), (1, held_out)):
+                rows = self._connection.execute("SELECT id FROM samples WHERE held_out = ? ORDER BY id", (out,))
+                ids = [row for row, lost in zip(rows.fetchall(), gone, strict=True) if lost]
+                self._connection.executemany("DELETE FROM samples WHERE id = ?", ids)
+            known = [(digest, seal(digest)) for digest in digests]
+            self._connection.executemany("INSERT OR REPLACE INTO removed VALUES (?, ?)", known)
+            if own is not None:
+                self._keep_statement(own.signed, _packed_counts(own.stated))
+        with self._lock:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def save(
         self,
         iteration: int,
@@ -244,7 +282,7 @@ class PeerStore:
     def keep_own_statement(self, own: OwnStatement) -> None:
         """Keep the own statement; it is on the disk when this returns."""
         with self._transaction(durable=True):
-            self._keep_statement(own.signed, np.ascontiguousarray(own.stated.counts, dtype="<i8").tobytes())
+            self._keep_statement(own.signed, _packed_counts(own.stated))
 
     def releases(self) -> int:
         """Return how many statements with noise were drawn."""
@@ -264,7 +302,7 @@ class PeerStore:
         if not found:
             return None
         signed, counts = found[0]
-        return OwnStatement(signed, StatedSamples(np.frombuffer(counts, dtype="<i8").astype(np.int64).reshape(2, -1)))
+        return OwnStatement(signed, _unpacked_counts(counts, len(self.group.classes)))
 
     def statements(self) -> list[SignedStatement]:
         """Return what others stated, as it was kept last."""
@@ -344,6 +382,18 @@ def _packed(samples: Samples, held_out: bool) -> Iterator[tuple[int, int, bytes,
     for label, features in zip(samples.labels, samples.features, strict=True):
         row = int(label), int(held_out), np.ascontiguousarray(features, dtype="<f4").tobytes()
         yield *row, seal(*row)
+
+
+def _packed_counts(stated: StatedSamples) -> bytes:
+    rows = [*stated.counts, stated.sizes, stated.withdrawn]
+    return np.ascontiguousarray(np.stack(rows), dtype="<i8").tobytes()
+
+
+def _unpacked_counts(data: bytes, classes: int) -> StatedSamples:
+    rows = np.frombuffer(data, dtype="<i8").astype(np.int64).reshape(-1, classes)
+    if len(rows) == 2:  # Of a store from before samples could be removed.
+        return StatedSamples(rows)
+    return StatedSamples(rows[:2], rows[2], rows[3].astype(np.bool))
 
 
 def _unpacked(rows: list[tuple[int, int, bytes, int]], held_out: bool, features: int) -> Samples:
