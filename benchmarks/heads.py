@@ -28,7 +28,8 @@ MISSED = (1, 2, 4, 8, 16)
 SIZED = ("bristle", "fedavg")
 COMPARED = (
     "bristle", "fedavg", "median", "trimmed-mean", "mean-around-median", "geometric-median", "krum", "multi-krum",
-    "bulyan", "centered-clipping", "self-centered-clipping", "mozi", "fltrust",
+    "bulyan", "centered-clipping", "self-centered-clipping", "nearest-neighbour-averaging", "mda", "smea", "caf",
+    "cge", "balance", "mozi", "fltrust",
 )  # fmt: skip
 ATTACKED = ("bristle", "median", "bulyan", "centered-clipping")
 SEEDS, SEEDS_ATTACKED = 3, 8

@@ -305,7 +305,8 @@ class Overlay:
         expires : int
             When it ceases to count, in seconds since 1970, within 30 days.
         encoding : str
-            "float16" or "float32", each row scaled by a power of two.
+            "int8", as live peers use it, "float16" or "float32", each row scaled by a power of two; int8 rounds factors
+            to five bits, and stores the square root of the diagonal.
         compress : bool
             Whether to use zlib.
 
