@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,10 +38,13 @@ from bristle import Peer, rules
 from bristle.backbones.backbone import bundled
 from bristle.backbones.features import extract
 from bristle.data import load
+from bristle.p2p.members.roster import Roster
 from bristle.peer.pace import Pace
 from bristle.peer.record import Turn
-from bristle.wire import Group
-from flood_sources import SIGNED, UNSIGNED, generate
+from bristle.peer.roster_file import RosterFile
+from bristle.peer.store_files import IDENTITY, make_private
+from bristle.wire import Group, Identity
+from flood_sources import FOUNDED, SEATS, SIGNED, UNSIGNED, generate, identity_of
 
 Address = tuple[str, int]
 APPLICATION = "flood"
@@ -242,10 +245,38 @@ class Window:
         return float("inf")
 
 
+def _group(setting: Setting, folder: Path) -> Group:
+    """Return the group of a flood; if it has to have a founder, the victim, whom all others are invited by."""
+    group = Group(
+        application=APPLICATION, backbone=bundled(threads=1).digest, classes=CLASSES, features=bundled().features
+    )
+    if setting.kind in FOUNDED:
+        group = replace(group, founders=frozenset([_identity(folder, 0).key_id]))
+        _invite_all(group, setting, folder)
+    return group
+
+
+def _identity(folder: Path, member: int) -> Identity:
+    make_private(folder / f"peer-{member}")
+    return Identity.load_or_create(folder / f"peer-{member}" / IDENTITY)
+
+
+def _invite_all(group: Group, setting: Setting, folder: Path) -> None:
+    """Let the victim invite its neighbours and all that flood it; every peer's folder knows it from the start."""
+    roster, peers = Roster(group), [_identity(folder, member) for member in range(1 + setting.neighbours)]
+    for one in (*peers[1:], *map(identity_of, range(setting.identities))):
+        roster.accept(one, roster.invite(peers[0], one.key_id, seats=SEATS))
+    for member in range(1 + setting.neighbours):
+        with RosterFile(folder / f"peer-{member}") as file:
+            file.roster(group)
+            file.keep(roster)
+
+
 def flood(setting: Setting, folder: Path) -> Result:
     """Flood a peer again and again; return how it fared."""
     processes = Processes()
     try:
+        group = _group(setting, folder)
         victim, seen = processes.start(work, str(folder), [0], [], setting.interval)
         (address,), _ids = victim.recv()
         others, _ = processes.start(
@@ -253,9 +284,6 @@ def flood(setting: Setting, folder: Path) -> Result:
         )
         _, honest = others.recv()
         victim.send(honest)
-        group = Group(
-            application=APPLICATION, backbone=bundled(threads=1).digest, classes=CLASSES, features=bundled().features
-        )
         flooding = partial(
             generate,
             kind=setting.kind,

@@ -14,10 +14,12 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from multiprocessing.connection import Connection
 
 import repository  # noqa: F401
 from bristle.wire import Group, Identity, handshake, messages
+from bristle.wire.admission import RECORD_ID_BYTES, Offer
 from bristle.wire.handshake import Caller, Cookie, Welcome
 from bristle.wire.manifest import encode_manifest
 from bristle.wire.offers import Have, Holding, SignedRenewal, Want
@@ -39,7 +41,14 @@ JOINS = 0.2
 """Of all cookies, those that a well-signed join answers: more than the victim looks at, at less cost."""
 
 UNSIGNED = ("noise", "session", "hello", "join")
-SIGNED = ("acknowledgements", "pieces", "peers", "manifests", "statements", "joins", "everything")
+MESSAGES = ("acknowledgements", "pieces", "peers", "manifests", "statements", "probe")
+FOUNDED = ("roster", "records")
+"""What there is in groups with founders only: whoever floods was invited."""
+
+SIGNED = (*MESSAGES, *FOUNDED, "joins", "everything")
+SEATS = 1
+"""How many others each identity may invite, in a group with founders."""
+
 KINDS = {"unsigned": UNSIGNED, "signed": SIGNED}
 
 
@@ -82,12 +91,25 @@ class Source:
             self.socket.setblocking(False)
         return False
 
+    def record(self) -> bytes:
+        """Return a message with a well-signed membership, newer than all before, of somebody who is invited by it."""
+        self.sequence += 1
+        invitee = Identity.generate()
+        offer = Offer.sign(self.identity, self.group.id, slot=1, number=self.sequence, invitee=invitee.key_id)
+        membership = offer.accept(invitee, self.group.id, number=self.sequence)
+        return messages.encode(messages.Records((membership.data,)))
+
     def manifest(self) -> bytes:
         """Return a message with a well-signed manifest of a head that never follows."""
         self.sequence += 1
         body = bytes(4 * self.group.shape[0] * self.group.shape[1])
         manifest = manifest_of(body, self.group, self.identity.key, self.sequence)
         return messages.encode(messages.SignedManifest(1, 8000, encode_manifest(manifest, self.identity)))
+
+
+def identity_of(number: int) -> Identity:
+    """Return the identity of one that floods: the same each time, so that it can be invited before."""
+    return Identity(sha256(f"flood {number}".encode()).digest())
 
 
 def sources(group: Group, count: int, *, one_address: bool) -> list[Source]:
@@ -97,7 +119,7 @@ def sources(group: Group, count: int, *, one_address: bool) -> list[Source]:
         bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         bound.bind(("127.0.9.9" if one_address else f"127.{1 + number // 250}.{1 + number % 250}.1", 0))
         bound.setblocking(False)
-        made.append(Source(Identity.generate(), group, bound))
+        made.append(Source(identity_of(number), group, bound))
     return made
 
 
@@ -127,12 +149,17 @@ class Flood:
         }
         self._fixed = [fixed[kind]() for _ in range(512)] if kind in fixed else []
         self._turn = itertools.cycle(range(512))
-        self._signed = itertools.cycle(SIGNED[:5])
+        self._signed = itertools.cycle(MESSAGES)
         others = tuple((rng.randbytes(20), (f"127.7.{n}.{n}", 1000 + n)) for n in range(messages.MOST_PEERS))
         self._peers = messages.encode(messages.Peers(0, others))
         expires = int(time.time()) + 3600
         offers = tuple(Holding(rng.randbytes(20), 1, rng.randbytes(16), expires) for _ in range(24))
         wishes = tuple((rng.randbytes(20), False) for _ in range(24))
+        self._probe = messages.encode(messages.Probe(rng.randbytes(4 * messages.PROBE_NUMBERS), asks=True))
+        ids = tuple(sorted(rng.randbytes(RECORD_ID_BYTES) for _ in range(32)))
+        digest, first, last = rng.randbytes(messages.ROSTER_DIGEST_BYTES), messages.FIRST_ID, messages.LAST_ID
+        lists = [messages.RosterIds(digest), *(messages.RosterIds(digest, first, last, some) for some in ((), ids))]
+        self._rosters = [messages.encode(one) for one in lists]
         self._statements: list[messages.Message] = [
             Have(1, offers),
             Want(0, wishes),
@@ -159,9 +186,14 @@ class Flood:
             return self._peers
         if kind == "statements":
             return messages.encode(self._statements[source.number % 3])
+        if kind == "probe":
+            return self._probe
+        if kind == "roster":
+            return self._rosters[source.number % 3]
         # As many signatures as would be checked, and no more.
         if time.monotonic() >= source.signed_at + 1 / SIGNATURES:
-            source.signed, source.signed_at = source.manifest(), time.monotonic()
+            source.signed = source.record() if kind == "records" else source.manifest()
+            source.signed_at = time.monotonic()
         return source.signed
 
 

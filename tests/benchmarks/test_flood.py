@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["join", "everything"])
+@pytest.mark.parametrize("kind", ["join", "everything", "probe", "roster", "records"])
 def test_a_flooded_peer_goes_on(tmp_path: Path, kind: str) -> None:
     rows = tmp_path / "rows.jsonl"
     small = {
