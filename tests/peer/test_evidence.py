@@ -4,14 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bristle import rules
 from bristle.attacks import create as create_attack
 from bristle.learning.metrics import Evaluation
 from bristle.learning.samples import Samples, SampleStore
 from bristle.p2p.statements import ReceivedStatement
-from bristle.peer.evidence import FLOOR, EvidenceLearner, StatedSamples, stated_counts
+from bristle.peer.evidence import FLOOR, EvidenceLearner, StatedSamples, hides, stated_counts
 from bristle.peer.record import Iteration, heard_of
+from bristle.peer.store import _packed_counts, _unpacked_counts
 from bristle.rules.evidence import Evidence, Statement, state
 from bristle.simulation import Scenario, World
 from bristle.simulation.population import FeatureData
@@ -220,6 +223,36 @@ def test_a_removed_sample_is_in_no_later_statement() -> None:
         assert int((third.chosen(rest).labels == 0).sum()) == stated
 
 
+def test_what_comes_and_goes_again_does_not_give_a_sample_away() -> None:
+    rng = np.random.default_rng(4)
+    store = samples_of([0] * 20)
+    first = StatedSamples.of(store, held_out=False)
+    stated = first.counts.sum()
+    store.add(rng.normal(size=(2 * stated, FEATURES)), np.zeros(2 * stated, dtype=int), rng=rng)
+    second = StatedSamples.of(store, held_out=False, before=first)
+    assert second.counts.sum() >= 2 * stated
+    # All that came goes, and one more: without that one, the third statement would be the first.
+    gone = [np.arange(len(store.training.labels)) >= stated - 1, np.zeros(len(store.evaluation.labels), dtype=bool)]
+    parts: list[Any] = [store.training, store.evaluation]
+    rest = SampleStore.restore(
+        *(Samples(part.features[~mask], part.labels[~mask]) for part, mask in zip(parts, gone, strict=True)),
+        classes=CLASSES,
+    )
+    left = second.without(gone, store)
+    assert hides(rest_counts(rest), left.sizes, left.counts.sum(axis=0))[0], "beside the second it would do"
+    third = StatedSamples.of(rest, held_out=False, before=left)
+    assert third.withdrawn[0]
+    again = _unpacked_counts(_packed_counts(third), CLASSES)
+    assert again.same(third)
+    assert [part.tolist() for pair in again.earlier for part in pair] == [
+        part.tolist() for pair in third.earlier for part in pair
+    ]
+
+
+def rest_counts(store: SampleStore) -> Any:
+    return np.bincount(store.training.labels, minlength=CLASSES)
+
+
 def test_all_samples_of_a_class_can_go() -> None:
     store = samples_of([0] * 20 + [1] * 10)
     first = StatedSamples.of(store, held_out=True)
@@ -241,3 +274,33 @@ def test_a_head_of_samples_that_are_gone_is_given_up() -> None:
     learner.iterate([])
     assert not learner.head.any()
     assert not learner.is_news([])
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 25), st.floats(0, 1), st.sampled_from(["old", "new", "any"])), max_size=12)
+)
+def test_no_two_statements_differ_by_a_few_whatever_comes_and_goes(steps: list[tuple[int, float, str]]) -> None:
+    rng = np.random.default_rng(0)
+    store, stated, number = SampleStore(1, 1), None, 0
+    published: list[set[float]] = []
+    for come, share, which in steps:
+        store.add(np.arange(number, number + come)[:, None], np.zeros(come, dtype=int), rng=rng)
+        number += come
+        parts: list[Any] = [store.training, store.evaluation]
+        held = np.sort(np.concatenate([part.features[:, 0] for part in parts]))
+        order = {"old": held, "new": held[::-1], "any": rng.permutation(held)}[which]
+        going = order[: int(share * len(order))]
+        gone = [np.isin(part.features[:, 0], going) for part in parts]
+        if stated is not None:
+            stated = stated.without(gone, store)
+        rest = [Samples(part.features[~mask], part.labels[~mask]) for part, mask in zip(parts, gone, strict=True)]
+        store = SampleStore.restore(*rest, classes=1)
+        stated = StatedSamples.of(store, held_out=True, before=stated)
+        now = set(stated.chosen(store).features[:, 0].tolist())
+        assert stated.total == len(now), "nothing that was removed is stated"
+        if now and now not in published:
+            published.append(now)
+    for place, later in enumerate(published):
+        assert len(later) >= FLOOR
+        for earlier in published[:place]:
+            assert len(earlier ^ later) >= max(FLOOR, len(earlier) / 2)

@@ -30,19 +30,34 @@ GROWTH = 0.5
 """Fraction of its stated samples by which a class must change before it is stated anew."""
 
 
-def stated_counts(held: Integers, before: Integers | None = None, left: Integers | None = None) -> Integers:
+def hides(held: Integers, before: Integers, left: Integers) -> npt.NDArray[np.bool]:
+    """Return of which classes [C] the difference between what is held and what was stated before hides each sample.
+
+    `left` is how many of the samples that were stated are still held: all others of both are in the difference.
+    """
+    changed = (held - left) + (before - left)
+    enough: npt.NDArray[np.bool] = changed >= np.maximum(FLOOR, np.ceil(GROWTH * before))
+    return enough
+
+
+def stated_counts(
+    held: Integers,
+    before: Integers | None = None,
+    left: Integers | None = None,
+    earlier: Sequence[tuple[Integers, Integers]] = (),
+) -> Integers:
     """Return how many samples of each class [C] the next statement is made of, given how many the last one had.
 
     Two statements of one peer reveal the difference of their sums: the sum of the samples that came between them, less
     that of those that were removed. So a class is stated anew only when at least `FLOOR` samples have come or gone, and
     `GROWTH` times as many as were stated, and it has `FLOOR` or more: the difference then hides a sample no worse than
     a first statement does, and statements are few. Until then it stays as it was stated; but if any sample of that was
-    removed, which `left`, the number of those still held, tells, nothing is stated of it.
+    removed, which `left`, the number of those still held, tells, nothing is stated of it. `earlier` has both numbers
+    of statements before the last one, which somebody may have kept.
     """
     last = np.zeros_like(held) if before is None else before
     still = np.minimum(last, held) if left is None else left
-    changed = (held - still) + (last - still)
-    anew = (changed >= np.maximum(FLOOR, np.ceil(GROWTH * last))) & (held >= FLOOR)
+    anew = np.all([hides(held, *one) for one in ((last, still), *earlier)], axis=0) & (held >= FLOOR)
     counts: Integers = np.where(anew, held, np.where(still == last, last, 0))
     return counts
 
@@ -58,11 +73,19 @@ class StatedSamples:
         How many they were when they were stated; by default, none has been removed since.
     withdrawn : array [C], optional
         Whether a later statement left the class out; by default, none did.
+    earlier : sequence of (array [2, C], array [C])
+        Counts and sizes of what was stated before: somebody may have kept that. Samples that come and go again must
+        not let a later statement differ from it by a few.
     """
 
     def __init__(
-        self, counts: Integers, sizes: Integers | None = None, withdrawn: npt.NDArray[np.bool] | None = None
+        self,
+        counts: Integers,
+        sizes: Integers | None = None,
+        withdrawn: npt.NDArray[np.bool] | None = None,
+        earlier: Sequence[tuple[Integers, Integers]] = (),
     ) -> None:
+        self.earlier = tuple(earlier)
         self.counts = counts
         self.sizes: Integers = counts.sum(axis=0) if sizes is None else sizes
         self.withdrawn = np.zeros(counts.shape[1], dtype=np.bool) if withdrawn is None else withdrawn
@@ -85,10 +108,18 @@ class StatedSamples:
         last = cls(np.zeros_like(held)) if before is None else before
         left = np.minimum(last.counts, held)
         total, still = held.sum(axis=0), left.sum(axis=0)
-        wanted = stated_counts(total, last.sizes, still)
-        withdrawn = (wanted == 0) & (last.sizes > 0)
-        anew = (wanted == total) & ~withdrawn
-        return cls(np.where(anew, held, left), np.where(withdrawn, last.sizes, wanted), withdrawn)
+        kept = [(sizes, np.minimum(counts, held).sum(axis=0)) for counts, sizes in last.earlier]
+        wanted = stated_counts(total, last.sizes, still, kept)
+        anew = (wanted == total) & (wanted > 0)
+        # Of what nothing is left, all is in the difference from any later statement.
+        replaced = anew & (still > 0) & ((total != last.sizes) | (still != last.sizes))
+        earlier = ((left * replaced, last.sizes * replaced),) if replaced.any() else ()
+        return cls(
+            np.where(anew, held, left),
+            np.where(wanted > 0, wanted, last.sizes),
+            (wanted == 0) & (last.sizes > 0),
+            (*earlier, *last.earlier),
+        )
 
     def same(self, other: StatedSamples) -> bool:
         """Return whether another statement is of the same samples, none of which has been removed."""
@@ -102,12 +133,17 @@ class StatedSamples:
     def without(self, gone: Sequence[npt.NDArray[np.bool]], samples: SampleStore) -> StatedSamples:
         """Return the same after some samples are removed: masks of those for training, and of those held out."""
         parts = (samples.training.labels, samples.evaluation.labels)
-        stated = [_first(labels, counts) for labels, counts in zip(parts, self.counts, strict=True)]
-        lost = [
-            np.bincount(labels[rows][mask[rows]], minlength=samples.classes)
-            for labels, rows, mask in zip(parts, stated, gone, strict=True)
-        ]
-        return StatedSamples(self.counts - np.stack(lost), self.sizes, self.withdrawn)
+
+        def left(counts: Integers) -> Integers:
+            rows = [_first(labels, most) for labels, most in zip(parts, counts, strict=True)]
+            lost = [
+                np.bincount(labels[some][mask[some]], minlength=samples.classes)
+                for labels, some, mask in zip(parts, rows, gone, strict=True)
+            ]
+            return counts - np.stack(lost)
+
+        earlier = [(left(counts), sizes) for counts, sizes in self.earlier]
+        return StatedSamples(left(self.counts), self.sizes, self.withdrawn, earlier)
 
     def chosen(self, samples: SampleStore) -> Evaluation:
         """Return the samples of a statement, none of which has been removed."""

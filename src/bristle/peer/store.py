@@ -386,6 +386,8 @@ def _packed(samples: Samples, held_out: bool) -> Iterator[tuple[int, int, bytes,
 
 def _packed_counts(stated: StatedSamples) -> bytes:
     rows = [*stated.counts, stated.sizes, stated.withdrawn]
+    for counts, sizes in stated.earlier:
+        rows += [*counts, sizes]
     return np.ascontiguousarray(np.stack(rows), dtype="<i8").tobytes()
 
 
@@ -393,7 +395,8 @@ def _unpacked_counts(data: bytes, classes: int) -> StatedSamples:
     rows = np.frombuffer(data, dtype="<i8").astype(np.int64).reshape(-1, classes)
     if len(rows) == 2:  # Of a store from before samples could be removed.
         return StatedSamples(rows)
-    return StatedSamples(rows[:2], rows[2], rows[3].astype(np.bool))
+    earlier = [(rows[at : at + 2], rows[at + 2]) for at in range(4, len(rows), 3)]
+    return StatedSamples(rows[:2], rows[2], rows[3].astype(np.bool), earlier)
 
 
 def _unpacked(rows: list[tuple[int, int, bytes, int]], held_out: bool, features: int) -> Samples:
