@@ -70,7 +70,7 @@ def folder(own_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*BRISTLE, "simulate", *words], capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run([*BRISTLE, "simulate", *words], capture_output=True, text=True, timeout=2400, check=False)
 
 
 def test_everything_may_be_your_own(folder: Path) -> None:

@@ -27,7 +27,7 @@ MakePeer = Callable[..., Peer]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -64,11 +64,11 @@ def interrupted() -> Callable[..., str]:
     def press(words: Sequence[str], there: Callable[[], bool]) -> str:
         running = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not there() and time.monotonic() < deadline:
                 time.sleep(0.01)
             os.kill(running.pid, signal.SIGINT)
-            _, errors = running.communicate(timeout=60)
+            _, errors = running.communicate(timeout=180)
         finally:
             if running.poll() is None:
                 running.kill()

@@ -55,7 +55,7 @@ class Nursery:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
 
     def _ask(self, request: dict[str, Any]) -> Any:
         with self._lock:

@@ -50,7 +50,7 @@ class Attacker:
         host, port = self.socket.getsockname()
         return host, port
 
-    async def join(self, target: Address, *, alone: bool = False, seconds: float = 5.0) -> bool:
+    async def join(self, target: Address, *, alone: bool = False, seconds: float = 60.0) -> bool:
         """Do a whole handshake; return whether there was room. Without an answer: TimeoutError."""
         self.target = target
         caller = Caller(self.identity, self.group, nonce=os.urandom(16), session_id=os.urandom(4))

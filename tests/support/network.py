@@ -184,7 +184,7 @@ class RealNetwork:
             relay.close()
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until something holds, however slow the machine is."""
     async with asyncio.timeout(seconds):
         while not condition():

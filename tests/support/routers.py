@@ -22,7 +22,7 @@ import pytest
 from tests.support.fault_peers import write_digits
 
 PORT = 7700
-LONG = 60.0
+LONG = 180.0
 """Seconds after which something that one waits for will not happen any more."""
 
 Ports = Literal["kept", "random"]

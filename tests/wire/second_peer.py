@@ -32,7 +32,7 @@ STATEMENT = 16
 FULL, KEPT, STOP = 0xFFFD, 0xFFFE, 0xFFFF
 STEP = -9
 PIECE_SIZE = 1100
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def digest(*parts: bytes) -> bytes:

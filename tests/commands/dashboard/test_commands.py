@@ -75,7 +75,7 @@ def test_simulate(tmp_path: Path) -> None:
         assert later["state"] == "running"
         assert [one["name"] for one in later["members"]] == ["peer 0", "peer 1", "peer 2", "peer 3", "attacker 1"]
         started.send_signal(signal.SIGINT)
-        assert started.wait(timeout=120) == 130
+        assert started.wait(timeout=300) == 130
 
 
 @pytest.mark.slow
@@ -98,9 +98,9 @@ def test_peer(tmp_path: Path) -> None:
             assert [one["kind"] for one in told["members"]] == ["own", "unknown"]
             assert told["title"] == "digits"
             second.send_signal(signal.SIGTERM)
-            second.wait(timeout=120)
+            second.wait(timeout=300)
         first.send_signal(signal.SIGTERM)
-        assert first.wait(timeout=120) == 0
+        assert first.wait(timeout=300) == 0
 
 
 def test_a_wrong_address_is_one_line(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_wrong_address_is_one_line(tmp_path: Path) -> None:
     words = ["simulate", "world.toml", "--dashboard-at", "nowhere"]
     done = subprocess.run(
         [sys.executable, "-c", "from bristle.cli import main; main()", *words],
-        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=120,
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("bristle: --dashboard-at 'nowhere': write HOST:PORT")

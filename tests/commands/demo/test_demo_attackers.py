@@ -51,7 +51,7 @@ def heard_by_a_victim(name: str, *, until: Callable[[list[ReceivedHead]], bool])
         await gang.start([[victim.address]] * 3)
         running = asyncio.create_task(gang.run())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not until(list(found.values())):
                     victim.share(np.ones(GROUP.shape, dtype=np.float32), iteration=1)
                     await asyncio.sleep(0.02)
@@ -116,7 +116,7 @@ def test_false_statements_are_those_of_the_simulator_and_the_same_for_everybody(
         await gang.start([[victims[0].address]] * 2)
         running = asyncio.create_task(gang.run())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while any(len(victim.statements()) < 3 for victim in victims):
                     await asyncio.sleep(0.02)
             both = [

@@ -52,7 +52,7 @@ def experiment(folder: Path) -> Experiment:
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*BRISTLE, "tune", *words], capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run([*BRISTLE, "tune", *words], capture_output=True, text=True, timeout=2400, check=False)
 
 
 def test_the_first_trial_is_the_file_as_it_is_and_the_best_is_what_simulate_measures(
@@ -211,7 +211,7 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, interrupted: Callable[..., str])
 def test_without_the_extra_one_line_says_what_to_install(folder: Path) -> None:
     code = "import sys; sys.modules['optuna'] = None; from bristle.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "tune", "world.toml"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, "tune", "world.toml"], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 2
     assert done.stderr == 'bristle: bristle tune needs Optuna: pip install "bristle[tune]"\n'
