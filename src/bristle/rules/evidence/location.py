@@ -202,6 +202,52 @@ def robust_means(
     return Located(mixture, shares, projected, projected @ mixture.T)
 
 
+def near_own(located: Located, claims: Claims, weights: Floats, variance: Floats, *, reach: float = 1.5) -> Located:
+    """Return the locations with those that the receiver holds near its own means where their owners disagree.
+
+    Of a class with 2 FEW owners or more, liars may have the median. Where its owners disagree along a discriminant
+    between two classes that the receiver holds, the location is then at most `reach` standard errors of the own mean
+    away from it; see `disagree`.
+
+    Parameters
+    ----------
+    variance : array [C, C]
+        Of a sample along the discriminant of each pair of classes.
+    """
+    own = np.flatnonzero(claims.owner == 0)
+    held = claims.label[own]
+    crowded = np.bincount(claims.label, minlength=claims.classes)[held] >= 2 * FEW
+    if len(own) < 2 or not crowded.any():
+        return located
+    inner = located.products[np.ix_(held, held)]
+    places, basis = _principal_axes(inner)
+    counts, rows = claims.capped(), np.flatnonzero(crowded)
+    wanted = np.zeros((len(rows), len(held)))
+    for place, row in enumerate(rows):
+        label = held[row]
+        those = np.flatnonzero(claims.label == label)
+        along = located.projected[label, those] - located.projected[held][:, those]
+        mine = along[:, claims.owner[those] == 0][:, 0]
+        room = reach * np.sqrt(variance[label, held] / claims.count[own[row]])
+        there = inner[row, row] - inner[row]
+        differ = disagree(along, variance[label, held], counts[those], weights[those])
+        wanted[place] = np.where(differ, np.clip(there, mine - room, mine + room) - there, 0.0)
+    if not wanted.any():
+        return located
+    mixture = located.mixture.copy()
+    mixture[held[rows]] += (_least_squares(places, rows, wanted) @ basis.T) @ located.mixture[held]
+    projected = mixture @ claims.products
+    return Located(mixture, located.shares, projected, projected @ mixture.T)
+
+
+def disagree(along: Floats, variance: Floats, counts: Floats, votes: Floats, *, most: float = 2.5) -> Booleans:
+    """Return along which discriminants [J] the claims [J, K] vary by more than `most` times sampling noise."""
+    total = float(votes.sum())
+    apart = (along - (along @ votes / total)[:, None]) ** 2 * counts / np.maximum(variance, 1e-12)[:, None]
+    found: Booleans = apart @ votes > most * max(total - 1, 1e-9)
+    return found
+
+
 def _by_owners(claims: Claims) -> list[tuple[Integers, Integers]]:
     """Return the classes with equally many claims together: which of those known [G], and their claims [G, K]."""
     order = np.argsort(claims.label, kind="stable")

@@ -17,7 +17,16 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules.base import Rule, Verdict
 from bristle.rules.call import Context, Task
 from bristle.rules.decision import Decision, Reason
-from bristle.rules.evidence.location import Booleans, Claims, Integers, Located, independent, robust_means
+from bristle.rules.evidence.location import (
+    FEW,
+    Booleans,
+    Claims,
+    Integers,
+    Located,
+    independent,
+    near_own,
+    robust_means,
+)
 from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
 from bristle.rules.evidence.statement import Floats, Statement, state, unfit
@@ -50,6 +59,9 @@ DIFFERING = 2.0
 
 TRUST = 4.0
 """A cautious receiver believes of the scatter so many times what its own samples show."""
+
+CROWD_TRUST = 6.0
+"""Every receiver believes no more than that where liars may outnumber the FEW honest owners of a class."""
 
 SKETCHES = 48
 """The scatter of so many statements is pooled at most, drawn at random where there are more."""
@@ -386,9 +398,9 @@ class Evidence(Rule):
         about = x - np.asarray(own.rows)[y]
         voice = None if voices is None else _numbered(voices, places, len(theirs))
         pooled = _drawn(statements, rng) if voice is None else _drawn(_merged(statements, voice, rng), rng)
-        trust = TRUST if self.cautious else math.inf
-        scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
+        trust = self._trust(np.bincount(label, minlength=1))
+        scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)
         if not len(owner):
             raise ValueError("there are no statements, so nothing can be decided: give the receiver samples")
         means = np.stack([np.asarray(statements[who].rows)[c] for who, c in zip(owner, label, strict=True)])
@@ -436,6 +448,11 @@ class Evidence(Rule):
         findings = _Findings(errors, apart, kept, refused, disputed)
         return self._words(answer, claims, located, weights, reasons, places, findings)
 
+    def _trust(self, owners: Integers) -> float:
+        """Return how many times the own samples' scatter is believed, where classes have so many owners [C]."""
+        crowded = int(owners.max()) >= 2 * FEW
+        return TRUST if self.cautious else CROWD_TRUST if crowded else math.inf
+
     def _locate(
         self,
         claims: Claims,
@@ -456,9 +473,21 @@ class Evidence(Rule):
         mixture[:, kept], shares[:, kept] = found.mixture, found.shares
         projected = mixture @ claims.products
         located = Located(mixture, shares, projected, projected @ mixture.T)
-        known = some.known
-        variance = np.zeros((claims.classes, claims.classes))
-        vectors = stated.mixed(mixture)
+        variance, vectors = self._variance(located, stated, rest, some.known, freedom)
+        moved = near_own(located, claims, weights * kept, variance)
+        if moved is not located:
+            located = moved
+            variance, vectors = self._variance(located, stated, rest, some.known, freedom)
+        return located, vectors, variance
+
+    @staticmethod
+    def _variance(
+        located: Located, stated: Vectors, rest: Vectors, known: Integers, freedom: int
+    ) -> tuple[Floats, Vectors]:
+        """Return the variance [C, C] of a sample along the discriminant of each pair of classes, and locations."""
+        classes = len(located.mixture)
+        variance = np.zeros((classes, classes))
+        vectors = stated.mixed(located.mixture)
         along = rest.products(vectors[known])
         inner = along.T @ along / max(freedom, 1)
         squares = np.diag(inner)
@@ -467,7 +496,7 @@ class Evidence(Rule):
         squares = np.diag(located.products)
         expected = 2 * (squares[:, None] + squares[None] - 2 * located.products)
         variance = (freedom * variance + LEAN * np.maximum(expected, 0)) / (freedom + LEAN)
-        return located, vectors, variance
+        return variance, vectors
 
     def _answer_of(
         self,

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from bristle.rules.evidence.location import FEW, Claims, Integers, Located, typical_of
+from bristle.rules.evidence.location import FEW, Claims, Integers, Located, disagree, typical_of
 from bristle.rules.evidence.statement import Floats
 
 EXTRA = 3.0
@@ -16,6 +16,9 @@ EXTRA = 3.0
 
 SURE = 3.5
 """Standard deviations of own samples from which on a boundary is far enough from their class."""
+
+NEAR = 1.5
+"""Standard errors of the own mean within which a class that the receiver holds is kept where its owners disagree."""
 
 DISTORTION = 1.3
 """People differ along discriminants by at most so many times what they differ by on average over all directions."""
@@ -210,26 +213,39 @@ def leaning(claims: Claims, located: Located, weights: Floats, variance: Floats,
             whole = max(ordered[FEW - 1], min(usual, ordered[-FEW]))
             votes = weights[those] * np.sqrt(np.minimum(claims.count[those] / whole, 1.0))
             total = float(votes.sum())
-            if total < 2 * FEW:
-                continue
             along = located.projected[number, those] - located.projected[others][:, those]
             away = along - (located.products[number, number] - located.products[number, others])[:, None]
+            away = -away if own else away
             count = typical_of(ordered)
+            counts = np.minimum(claims.count[those], count)
             unit = np.sqrt(variance[number, others] / count)
-            away = (-away if own else away) - unit[:, None] * count / np.minimum(claims.count[those], count)
-            order = np.argsort(-away, axis=1, kind="stable")
-            rank = (np.cumsum(votes[order], axis=1) < FEW - 1e-9).sum(axis=1)
-            reached = np.take_along_axis(away, np.take_along_axis(order, rank[:, None], axis=1), axis=1)[:, 0]
-            reached = np.where(reached > unit * NormalDist().inv_cdf(1 - FEW / total), reached, 0.0)
+            if total >= 2 * FEW:
+                reached = _reached(away - unit[:, None] * count / counts, votes)
+                reached = np.where(reached > unit * NormalDist().inv_cdf(1 - FEW / total), reached, 0.0)
+            else:  # Copies, or owners of few samples: nobody is outvoted, and one standard error is enough.
+                reached, unit = np.zeros(len(others)), unit / EXTRA
             if own:
+                mine = int(np.flatnonzero(claims.owner[those] == 0)[0])
+                error_of_mine = np.sqrt(variance[number, others] / claims.count[those[mine]])
+                reached = np.minimum(reached, np.maximum(away[:, mine] + error_of_mine, 0.0))
+                differ = disagree(along, variance[number, others], counts, votes)
+                reached = np.maximum(reached, np.where(differ, away[:, mine] - NEAR * error_of_mine, 0.0))
                 moved[foreign, place] += reached
             else:
                 moved[number], error[number] = reached, unit
-    if not moved.any():
+    if not error.any():
         return np.zeros(claims.classes)
     squares = np.diag(located.products)
     middle = (squares[:, None] + squares[held][None] - 2 * located.products[:, held]) / 2
     sure = np.where(moved > EXTRA * error, 2 * SURE, SURE)
     wanted = np.where(error > 0, np.maximum(sure * np.sqrt(variance[:, held]) - middle, 0.0), 0.0)
     found: Floats = np.minimum((moved + EXTRA * error) / 2, wanted).max(axis=1)
+    return found
+
+
+def _reached(away: Floats, votes: Floats) -> Floats:
+    """Return which value of each row [J, K] is reached by FEW of the votes [K]."""
+    order = np.argsort(-away, axis=1, kind="stable")
+    rank = (np.cumsum(votes[order], axis=1) < FEW - 1e-9).sum(axis=1)
+    found: Floats = np.take_along_axis(away, np.take_along_axis(order, rank[:, None], axis=1), axis=1)[:, 0]
     return found
