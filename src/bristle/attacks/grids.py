@@ -72,6 +72,8 @@ GRIDS: dict[str, list[Options]] = {
         *({"along": along, "times": 1e4} for along in ("huge", "tiny")),
         *({"size": z, "along": along} for z in (-4.0, 2.0, 4.0) for along in ("pairs", "discriminants")),
         *({"size": z, "along": "pairs", "times": 1e4} for z in (-4.0, 4.0)),
+        *({"along": "nearest", "times": t, "classes_each": 1, "count": n} for t in (100.0, 1e4) for n in (25.0, 1e6)),
+        {"along": "nearest", "times": 1e4, "classes_each": 4},
     ],
     "permuted-labels": [{"order": order, "noise": e} for order in ("next", "nearest", "random") for e in (0.0, 1.0)],
     "laid-on": [

@@ -43,7 +43,7 @@ class StatementEdge(Liars):
         most like another.
     split : bool
         Whether every second attacker pushes the other way.
-    noise, together, count, everybody, foreign_only
+    noise, together, count, everybody, foreign_only, classes_each
         See `Liars`.
     """
 
@@ -136,7 +136,7 @@ class Bridge(StatementEdge):
         Where they stand.
     bridge_claims : float, optional
         How many samples a bridge claims; by default as many as honest owners.
-    size, towards, about, split, noise, together, count, everybody, foreign_only
+    size, towards, about, split, noise, together, count, everybody, foreign_only, classes_each
         See `StatementEdge`.
     """
 
@@ -186,7 +186,7 @@ class Partisans(Liars):
     ----------
     past : float
         How many standard errors they go beyond that owner.
-    noise, together, count, everybody, foreign_only
+    noise, together, count, everybody, foreign_only, classes_each
         See `Liars`.
     """
 
@@ -229,7 +229,7 @@ class PoisonedScatter(StatementEdge):
         Along differences of each foreign class and the nearest other, of all foreign pairs, or along the
         discriminants themselves; along everything; a scatter of exactly zero, or of so many times more or less than
         true.
-    size, towards, about, split, noise, together, count, everybody, foreign_only
+    size, towards, about, split, noise, together, count, everybody, foreign_only, classes_each
         See `StatementEdge`.
     """
 
@@ -284,7 +284,7 @@ class PermutedLabels(Liars):
     ----------
     order : {"next", "nearest", "random"}
         Each class takes the place of the next one, of the one most like it, or of a random one, the same for all.
-    noise, together, count, everybody, foreign_only
+    noise, together, count, everybody, foreign_only, classes_each
         See `Liars`.
     """
 
@@ -326,7 +326,7 @@ class LaidOn(Liars):
         The lean q.
     spread : bool
         Whether foreign classes are spread over all that the victim holds; else each goes to the nearest one.
-    noise, together, count, everybody, foreign_only
+    noise, together, count, everybody, foreign_only, classes_each
         See `Liars`.
     """
 
@@ -366,7 +366,7 @@ class Pincer(Liars):
     ----------
     size, aside : float
         The pushes z of foreign classes, and w of those that the victim holds.
-    noise, together, count, everybody, foreign_only
+    noise, together, count, everybody, foreign_only, classes_each
         See `Liars`.
     """
 
@@ -434,7 +434,7 @@ class SoleOwner(StatementEdge):
 
     Parameters
     ----------
-    size, towards, split, noise, together, count, everybody, foreign_only
+    size, towards, split, noise, together, count, everybody, foreign_only, classes_each
         See `StatementEdge`.
     """
 

@@ -154,6 +154,9 @@ class Liars(StatementAttack):
         all, with lies about so many classes, those that are most alike.
     foreign_only : bool
         Whether they claim nothing but the classes that they lie about, so that there is nothing to test.
+    classes_each : int
+        0: they claim all these classes. Otherwise each claims only so many of them, the next ones in turn, so that no
+        class has conspicuously many owners.
     """
 
     noise: float = 1.0
@@ -161,10 +164,12 @@ class Liars(StatementAttack):
     count: float | None = None
     everybody: int = 0
     foreign_only: bool = False
+    classes_each: int = 0
 
     def __post_init__(self) -> None:
         check_number("noise", self.noise, least=0)
         check_count("everybody", self.everybody)
+        check_count("classes_each", self.classes_each)
         if self.count is not None:
             check_positive("count", self.count)
 
@@ -196,6 +201,8 @@ class Liars(StatementAttack):
                 rows[label] = lie + self.noise * errors[label]
             counts = np.zeros(scene.classes)
             stated = np.array(sorted(lies) if self.foreign_only and lies else ground.known, dtype=np.int64)
+            if self.classes_each:
+                stated = np.roll(stated, -place * self.classes_each)[: self.classes_each]
             counts[stated] = self.claim(ground, target, place)
             base = scene.statements[int(rng.integers(len(scene.statements)))].numpy()
             factors, diagonal = self.scatter(ground, target, base, place)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from bristle.rules.evidence.location import typical_of, weighted_median
 from bristle.rules.evidence.statement import Floats, Statement
 
 Integers = npt.NDArray[np.int64]
@@ -197,16 +198,12 @@ def pool_scatter(
     trust : float
         Cut everybody, however many agree, to so many times what the receiver's own samples show.
     """
-    counts = np.array([float(one.freedom) for one in statements])
-    # Freedom is a claim too: nobody counts for more than the receiver, or a quarter of all, say of themselves.
-    counts = np.minimum(counts, min(np.median(counts), max(counts[0], np.quantile(counts, 0.25))))
-    counts = counts if counts.any() else np.ones_like(counts)
+    counts = _believed(np.stack([np.asarray(one.counts, dtype=np.float64) for one in statements]))
     most = 1 + cap * math.sqrt(counts.max() / 100)
     used = np.flatnonzero(counts > 0)
     diagonals = np.stack([np.asarray(one.diagonal) for one in statements])
     totals = diagonals + np.stack([_column_squares(np.asarray(one.factors)) for one in statements])
-    ordered = np.sort(totals[used], axis=0)  # of few rows: sooner than a partition of each column
-    level = (ordered[(len(used) - 1) // 2] + ordered[len(used) // 2]) / 2
+    level = weighted_median(totals[used], counts[used])
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
     level = np.maximum(level, 0.01 * level.mean() + 1e-12)
     scale = np.sqrt(level)
@@ -229,6 +226,23 @@ def pool_scatter(
         known = fourth > 0 and size > 0
         shrinkage = min(max((fourth - size) / freedom / size, LEAST), MOST) if known else USUAL
     return Scatter((diagonal + shrinkage * taken) * level, np.sqrt(1 - shrinkage) * factors * scale)
+
+
+def _believed(counts: Floats) -> Floats:
+    """Return how many degrees of freedom each of M statements counts for, given what they claim [M, C].
+
+    Counts are claims too. Of no class does a statement count for more than enough of its owners have, so that liars,
+    however many, have the majority only where they have it in some class; and none for more than the receiver, or a
+    quarter of all, have in all. 1 each where nobody has any.
+    """
+    believed = counts.copy()
+    for label in np.flatnonzero(counts.any(axis=0)):
+        claims = counts[:, label]
+        believed[:, label] = np.minimum(claims, typical_of(np.sort(claims[claims > 0])))
+    freedom = np.maximum(believed - 1, 0).sum(axis=1)
+    freedom = np.minimum(freedom, max(freedom[0], np.quantile(freedom, 0.25)))
+    found: Floats = freedom if freedom.any() else np.ones_like(freedom)
+    return found
 
 
 def _fourth(rest: Floats) -> float:
@@ -292,7 +306,7 @@ def _capped(
         seen = (turns @ products[some].reshape(len(some), widest, -1)).reshape(len(some), widest, count, widest)
         seen = np.ascontiguousarray(np.swapaxes(seen, 1, 2))
         flat = (seen @ np.swapaxes(seen, -1, -2)).reshape(len(some), count, -1)
-        pull = scales * (np.arange(count) != some[:, None])
+        pull = weights * (np.arange(count) != some[:, None])
         mixture = geometric_median(flat @ np.swapaxes(flat, -1, -2), pull, 8)
         typical = (mixture[:, None] @ flat).reshape(len(some), widest, widest)
         # In the basis `turns @ sketch`, whose directions are orthonormal, or zero.
