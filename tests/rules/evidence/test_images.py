@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from bristle import attacks, rules
 from bristle.rules import Reason
 from bristle.rules.evidence import EvidenceDecision
-from bristle.simulation import FeatureData, Scenario, World
+from bristle.simulation import FeatureData, Scenario, World, measure
 from bristle.simulation.run import run
 from tests.support.fashion import clothes, features_of_clothes, features_of_digits
 
@@ -46,6 +48,31 @@ def test_on_hard_data_two_attackers_and_four_samples_a_class_cost_little(attack:
     data = features_of_clothes()
     before = accuracy(data, "evidence", held_out=2)
     assert accuracy(data, "evidence", held_out=2, attack=attack, attackers=2) > before - 0.08
+
+
+@pytest.mark.parametrize(
+    ("attack", "options"),
+    [
+        ("poisoned-scatter", {"times": 1e4, "along": "nearest"}),
+        ("poisoned-scatter", {"times": 1e4, "along": "nearest", "classes_each": 1, "count": 14.0}),
+        ("pincer", {"size": 4.0, "aside": 6.0}),
+        ("laid-on", {"part": 1.0}),
+    ],
+)
+def test_on_hard_data_far_more_liars_than_owners_take_few_of_a_peers_own_samples(
+    attack: str, options: dict[str, Any]
+) -> None:
+    data = features_of_clothes()
+
+    def own(**settings: Any) -> float:
+        scenario = Scenario(peers=10, rule=rules.create("evidence"), held_out=12, reuse=True, iterations=1, **settings)
+        world = World(scenario, data)
+        by_class = measure(world, world.advance()).class_accuracy
+        assert world.exchange is not None
+        held = np.stack([np.asarray(one.counts) > 0 for one in world.exchange.statements])
+        return float(by_class[held].mean())
+
+    assert own(attackers=24, attack=attacks.create(attack, **options)) > own() - 0.05
 
 
 def test_digits_after_one_exchange() -> None:

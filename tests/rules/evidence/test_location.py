@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bristle.rules.evidence import Claims, Located, confirmed, disputes, independent, robust_means, vet
-from bristle.rules.evidence.location import FEW, weighted_median
+from bristle.rules.evidence.location import FEW, near_own, weighted_median
 from bristle.rules.evidence.vetting import leaning
 from tests.support.evidence import Floats, claims_of
 
@@ -334,3 +334,30 @@ def test_classes_that_many_move_towards_an_own_one_are_lowered(seed: int) -> Non
 def test_nothing_is_lowered_where_liars_are_fewer_than_owners(seed: int) -> None:
     assert not lean(seed, FEW - 1, 8.0).any()
     assert not lean(seed, 0, 0.0).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_a_crowd_disagrees_own_classes_stay_near_the_own_mean(seed: int) -> None:
+    means, rng = list(honest_means(seed, FEW)), np.random.default_rng([11, seed])
+    way = (centres(seed)[1] - centres(seed)[0]) / APART
+    moved = centres(seed)[0] + 6 * way / np.sqrt(SAMPLES)
+    means[0] = np.concatenate([means[0], moved + rng.standard_normal((24, FEATURES)) / np.sqrt(SAMPLES)])
+    claims = world(means, own=True)
+    weights = independent(claims, FEATURES)
+    found = robust_means(claims, weights, FEATURES)
+    near = near_own(found, claims, weights, variance_of(found), reach=1.5)
+    every = np.concatenate(means)
+    own = means[0][0]
+    before, after = (abs((one.mixture[0] @ every - own) @ way) / np.linalg.norm(way) for one in (found, near))
+    assert after < before
+    assert after <= 2.5 / np.sqrt(SAMPLES), "1.5 standard errors along each discriminant, which are at an angle"
+    np.testing.assert_array_equal(near.mixture[1:], found.mixture[1:])
+    np.testing.assert_allclose(near.products, near.mixture @ claims.products @ near.mixture.T)
+
+
+@pytest.mark.parametrize("owners", [FEW, 3 * FEW])
+def test_locations_stay_where_owners_are_few_or_agree(owners: int) -> None:
+    claims = world(list(honest_means(3, owners)), own=True)
+    weights = independent(claims, FEATURES)
+    found = robust_means(claims, weights, FEATURES)
+    assert near_own(found, claims, weights, variance_of(found)) is found

@@ -93,6 +93,18 @@ def test_counts_do_not_buy_weight_in_the_scatter() -> None:
         assert variance(other, direction) == pytest.approx(variance(one, direction), rel=0.15)
 
 
+@pytest.mark.parametrize("claimed", [12.0, 1e6])
+def test_many_liars_with_one_class_each_have_no_majority(claimed: float) -> None:
+    said, direction = honest(5, 10), np.eye(12)[3]
+    loud = liars(said[0], direction, 100.0, 1)[0]
+    classes = said[0].counts.shape[0]
+    thin = [replace(loud, counts=claimed * (np.arange(classes) == place % classes)) for place in range(18)]
+    before, after = (variance(pool_scatter([*said, *some]), direction) for some in ([], thin))
+    assert after < 5 * before
+    whole = [replace(loud, counts=np.full(classes, 12.0)) for _ in range(18)]
+    assert variance(pool_scatter([*said, *whole]), direction) > 100 * before, "as many liars with all classes have it"
+
+
 @pytest.mark.parametrize("people", [1, 2, 3])
 def test_few_statements_still_have_an_inverse(people: int) -> None:
     scatter = pool_scatter(honest(5, people))
