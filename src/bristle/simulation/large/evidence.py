@@ -2,6 +2,8 @@
 
 Claims stand in a table of classes and senders [B, C, K], the receiver's own first, with a mask where nothing is said.
 What `bristle.rules.evidence` works out claim by claim is a product or a sort over that table; the 64-bit part is small.
+Two guards of the rule against crowds are not here, since they cost more than the rest: own classes are not kept near
+the own mean, and the scatter is not compared with the own samples, where a class has eight owners or more.
 """
 
 from __future__ import annotations
