@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bristle import simulate
+from bristle.backbones import bundled
 from bristle.paper import RunTask, entries, tasks
 from bristle.paper.report import findings_of, report_of, said
 from bristle.paper.reproduce import (
@@ -27,6 +29,11 @@ from bristle.paper.reproduce import (
     wanted_of,
     write_rows,
 )
+from bristle.rules import Local
+from bristle.simulation import FeatureData
+from bristle.simulation.build import make_data, scenario_of
+from bristle.simulation.config import DataSection, read
+from bristle.simulation.population import populate
 
 COMMAND = [sys.executable, "-c", "from bristle.cli import main; main()", "reproduce"]
 SMALL = ("bristle", "bridge", "local")
@@ -50,6 +57,16 @@ def small(
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reproduction, dict[str, bytes]]:
     out = tmp_path_factory.mktemp("first")
     return (out, *small(out))
+
+
+def test_quick_worlds_have_samples_enough() -> None:
+    wanted = wanted_of(quick=True)
+    dataset, _ = make_data(DataSection(train_samples=wanted.size.train_samples), backbone=bundled())
+    data = FeatureData.labels_only(dataset.y_train, dataset.classes)
+    worlds = {replace(scenario_of(read(task.config)), rule=Local()) for task in tasks(entries(wanted))}
+    assert len(worlds) > 10
+    for world in worlds:
+        populate(world, data)  # raises if there are too few
 
 
 def test_rows_are_tidy(first: tuple[Path, Reproduction, dict[str, bytes]]) -> None:

@@ -30,7 +30,7 @@ from bristle.simulation.config import DataSection, read
 
 Row = dict[str, Any]
 WORK = "bristle.paper.work:work"
-QUICK = Size(iterations=50, every=10, train_samples=12_000, test_samples=2_000)
+QUICK = Size(iterations=50, every=10, train_samples=16_000, test_samples=2_000)
 """A small size with one seed, to check that everything works."""
 
 COLUMNS = (
