@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bristle import rules
+from bristle import Pool, rules
 from bristle._core import to_numpy
 from bristle.rules import Decision, Reason
 from bristle.rules.call import Call
 from bristle.rules.checks import PROBED, Measure
-from bristle.rules.short_call import short_call
+from bristle.rules.short_call import short_call, short_pool_call
 
 STEPS = (rules.Clipping(tau=2.0), rules.Clipping(f=2), rules.NearestNeighbourMixing(f=2))
 NAMES = [name for name in rules.names(shares="heads") if not rules.create(name).stochastic]
@@ -66,6 +66,33 @@ def test_steps_answer_the_same_bits(step: rules.Step, seed: int, shape: Any, dty
     np.testing.assert_array_equal(short, step(heads[0], heads[1:], mask=np.ones(shape[0], dtype=bool)))
     tensor = torch.from_numpy(heads)
     np.testing.assert_array_equal(step(tensor[0], tensor[1:]).numpy(), short)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(st.integers(0, 1 << 16), shapes, st.sampled_from([np.float32, np.float64]), st.booleans())
+def test_receivers_of_a_pool_get_the_same_bits(name: str, seed: int, shape: Any, dtype: Any, copies: bool) -> None:
+    heads = heads_of(seed, shape, dtype, copies)
+    index = np.random.default_rng(seed).integers(len(heads), size=(3, shape[0]))
+    rule, own, pool = rules.create(name), heads[[0, 1, 0]], Pool(heads, index)
+    assert short_pool_call(own, pool) is not None
+    same(rule(own, pool), rule(own, pool, mask=np.ones(index.shape, dtype=bool)))
+
+
+def test_unusual_pools_take_the_long_way() -> None:
+    heads = heads_of(0, (19, 2, 3), np.float32, False)
+    own, index = heads[:4], np.arange(16).reshape(4, 4)
+    for fit in (index, index + 4):
+        assert short_pool_call(own, Pool(heads, fit)) is not None
+    for unfit in (index + 5, index - 1, index[:, :0], index[:3], index[:, :1], index.astype(np.int32)):
+        assert short_pool_call(own, Pool(heads, unfit)) is None
+    assert short_pool_call(own.astype(np.float64), Pool(heads, index)) is None
+    assert short_pool_call(own * np.nan, Pool(heads, index)) is None
+    assert short_pool_call(own[:, :, :2], Pool(heads, index)) is None
+    assert short_pool_call(torch.from_numpy(own), Pool(heads, index)) is None
+    for wrong in (np.inf, 1e16):
+        assert short_pool_call(own, Pool(np.where(np.arange(20)[:, None, None] == 7, wrong, heads), index)) is None
+    with pytest.raises(ValueError, match="points outside its 20 heads"):
+        rules.FedAvg()(own, Pool(heads, index + 5))
 
 
 def test_what_is_unusual_takes_the_long_way() -> None:

@@ -13,7 +13,7 @@ from bristle.rules.call import Call, Context, Draw, Part, State, Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import Inbox
-from bristle.rules.short_call import NOTHING, short_call
+from bristle.rules.short_call import NOTHING, short_call, short_pool_call
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,17 @@ class Rule(ABC):
         """Decide a simple call directly; return None if it needs `Call`."""
         if self.stochastic or type(self).initial_state is not Rule.initial_state:
             return None
-        short = short_call(own, received, self.measures)
+        pooled = isinstance(received, Pool)
+        short = short_pool_call(own, received) if pooled else short_call(own, received, self.measures)
         if short is None:
             return None
         verdict = self._verdict(short.inbox, NOTHING)
-        models, head = short.inbox.received, tuple(own.shape)
+        head = tuple(own.shape)
+        models = (*head[:-2], short.inbox.received)
         return Decision(
             head=short.restore(verdict.head, head),
-            weights=lambda: short.restore(verdict.weights()[:, 1:, :], (models, head[0])),
-            reasons=short.restore(verdict.reasons, (models,)),
+            weights=lambda: short.restore(verdict.weights()[:, 1:, :], (*models, head[-2])),
+            reasons=short.restore(verdict.reasons, models),
         )
 
     def _answer(self, call: Call) -> Decision:

@@ -33,7 +33,7 @@ from bristle.rules.checks import (
 )
 from bristle.rules.decision import Decision, Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
-from bristle.rules.pool_inbox import PoolInbox, SharedHeads
+from bristle.rules.pool_inbox import SPARSE, PoolInbox, SharedHeads
 
 # Fewer values are sorted completely.
 SORTED = 256
@@ -245,8 +245,7 @@ class Call:
         else:
             assert isinstance(self.received, SharedHeads)
             shared = PoolInbox(own, self.classes, self.received, models_of(self.index))
-            # Products over the whole pool are faster while receivers hear a large part of it.
-            inbox = shared.gathered() if self.received.heads.shape[0] > 8 * (count + 1) else shared
+            inbox = shared.gathered() if self.received.heads.shape[0] > SPARSE * (count + 1) else shared
         if order is None and members.all:  # Nothing to pick: most calls have one part.
             return Part(inbox, self.task, order, usable, members(self.refusals))
         held = self.task.evaluation

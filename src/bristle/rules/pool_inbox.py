@@ -15,6 +15,8 @@ from bristle.rules.inbox import ArrayInbox, Inbox
 
 # Largest squared distance of an own head from the centre, relative to typical distances: 32 bits leave three digits.
 PRECISE = 2000
+# Products over the whole pool are faster than copies while it has at most so many times the heads of a receiver.
+SPARSE = 8
 # Numbers of a head that are compared first.
 LOOKED_AT = 8
 
