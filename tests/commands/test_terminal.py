@@ -14,7 +14,7 @@ from bristle.commands import status
 from bristle.commands.progress import patient_bar, terminal
 from bristle.peer.status import ClassCount, NeighbourStatus, Status
 
-ADVICE = "pip install 'bristle[plots]' and bristle report out/[bold]/rows.jsonl"
+ADVICE = "pip install '.[plots]' and bristle report out/[bold]/rows.jsonl"
 
 
 def test_brackets_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_a_bar_shows_its_description_as_it_is(
 
 def test_help_shows_the_extra_to_install() -> None:
     printed = CliRunner().invoke(app, ["pretrain", "--help"], env={"COLUMNS": "150"}).output
-    assert "pip install 'bristle[pretrain]'" in printed
+    assert "pip install '.[pretrain]'" in printed
 
 
 def test_every_console_is_made_in_one_place() -> None:

@@ -170,5 +170,7 @@ def test_bad_options(folder: Path) -> None:
 
 def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r'0\.png: reading images needs Pillow: pip install "bristle\[images\]"'):
+    with pytest.raises(
+        ImportError, match=r"0\.png: reading images needs Pillow: install the extra 'images' of bristle"
+    ):
         load(folder)

@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_bytes(first: tuple[Path, Reproduction, dic
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning:ray")
 def test_ray_gives_the_same_bytes(first: tuple[Path, Reproduction, dict[str, bytes]], tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason='Ray is not installed: pip install "bristle[ray]"')
+    pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
     assert small(tmp_path, "ray")[1] == first[2]
 
 

@@ -166,5 +166,5 @@ def test_reproducing_does_not_import_torch_before_it_is_used() -> None:
 def test_without_torch_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "bristle.paper.regular")
-    with pytest.raises(ImportError, match=r'regular learning needs torch: pip install "bristle\[torch\]"'):
+    with pytest.raises(ImportError, match=r"regular learning needs torch: install the extra 'torch' of bristle"):
         import_module("bristle.paper.regular")

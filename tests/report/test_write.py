@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
+from bristle._core.extras import to_install
 from bristle.report import Finding, Line, Panel, Report, Section, Table, write
 
 HOSTILE = '</style></title><script src="https://evil.example/x.js"></script>&<img src=x onerror=alert(1)>$\\frac{'
@@ -237,5 +238,5 @@ def test_without_matplotlib_one_clear_error(tmp_path: Path) -> None:
     done: Any = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "out")], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == 'figures need matplotlib: pip install "bristle[plots]"'
+    assert done.stdout.strip() == f"figures need matplotlib: {to_install('plots')}"
     assert not (tmp_path / "out").exists()

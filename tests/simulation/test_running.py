@@ -164,7 +164,7 @@ def test_a_picture(data: FeatureData, tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "bristle\[plots\]"'):
+    with pytest.raises(ModuleNotFoundError, match="install the extra 'plots' of bristle"):
         Results().plot()
 
 

@@ -200,7 +200,7 @@ def pretrain(
     r"""Make a backbone: train the paper's network on any dataset and write its frozen layers as ONNX.
 
     Every epoch ends with a checkpoint; after an interruption the same command continues from it, to the same result.
-    Needs torch: pip install 'bristle\[pretrain]'.
+    Needs torch: in the clone, pip install '.\[pretrain]'.
 
     Example: bristle pretrain emnist_letters.npz --out letters.onnx --transfer mnist
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """Return a console that prints brackets in paths, names and `bristle[plots]` literally, not as markup."""
+    """Return a console that prints brackets in paths, names and `.[plots]` literally, not as markup."""
     return Console(stderr=stderr, markup=False, highlight=False)
 
 

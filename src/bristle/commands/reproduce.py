@@ -11,6 +11,7 @@ from typing import Literal
 
 from rich.table import Table
 
+from bristle._core.extras import to_install
 from bristle.commands.progress import progress_line, terminal
 from bristle.paper import RunTask, Wanted, entries, tasks
 from bristle.paper.reproduce import Reproduction, ReproductionProgress, reproduce, write_rows
@@ -69,7 +70,7 @@ def _report(made: Reproduction, out: Path, seconds: float) -> list[Path]:
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        print('No figures and no report: they need matplotlib, pip install "bristle[plots]"', file=sys.stderr)
+        print(f"No figures and no report, which need matplotlib: {to_install('plots')}", file=sys.stderr)
         return []
 
 

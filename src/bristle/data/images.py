@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from bristle._core.extras import to_install
 from bristle.data.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def load_pillow(where: object) -> ModuleType:
     try:
         from PIL import Image  # noqa: PLC0415 - needed for images only
     except ImportError as error:
-        raise ImportError(f'{where}: reading images needs Pillow: pip install "bristle[images]"') from error
+        raise ImportError(f"{where}: reading images needs Pillow: {to_install('images')}") from error
     return Image
 
 

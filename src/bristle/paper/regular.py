@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from bristle._core.extras import to_install
+
 try:
     import torch
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError('regular learning needs torch: pip install "bristle[torch]"', name="torch") from error
+    raise ModuleNotFoundError(f"regular learning needs torch: {to_install('torch')}", name="torch") from error
 from torch import Tensor
 
 from bristle._core import Array, block_bytes

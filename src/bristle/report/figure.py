@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
+from bristle._core.extras import to_install
 from bristle.report.content import Line, LineKind, Panel, Section
 from bristle.report.style import DOTTED, GRID, INK, MUTED, PAPER, Style, Styles, rule_of
 from bristle.report.words import one_line, position, seen
@@ -102,7 +103,7 @@ try:
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, NullFormatter
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError('figures need matplotlib: pip install "bristle[plots]"') from missing
+    raise ModuleNotFoundError(f"figures need matplotlib: {to_install('plots')}") from missing
 
 
 COLUMN, PAGE = 3.4, 7.1  # inches: the widths of one column and of a page in a two-column paper

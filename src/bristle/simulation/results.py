@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bristle._core import to_numpy
+from bristle._core.extras import to_install
 from bristle._core.statistics import mean_interval
 from bristle.attacks import ATTACKS, Attack
 from bristle.rules import RULES, STEPS, Rule
@@ -183,7 +184,7 @@ def _notebook_figure() -> Figure:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError('plotting needs matplotlib: pip install "bristle[plots]"') from error
+        raise ModuleNotFoundError(f"plotting needs matplotlib: {to_install('plots')}") from error
 
     class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:

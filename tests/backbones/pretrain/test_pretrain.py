@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from bristle._core.extras import to_install
 from bristle.backbones import OnnxBackbone
 from bristle.backbones.pretrain import About, EpochProgress, Pretrained, Recipe, pretrain
 from bristle.data import Dataset
@@ -180,4 +181,4 @@ def test_without_torch_the_error_says_what_to_install() -> None:
     code = "import sys; sys.modules['torch'] = None; import bristle.backbones.pretrain"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("pre-training needs torch: pip install 'bristle[pretrain]'")
+    assert done.stderr.strip().endswith(f"pre-training needs torch: {to_install('pretrain')}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bristle import simulate
+from bristle._core.extras import to_install
 from bristle.commands.tune import Trial, TuningProgress, search_of, tune
 from bristle.simulation.config import read
 from bristle.simulation.experiment import Experiment, prepare_experiment
@@ -214,5 +215,5 @@ def test_without_the_extra_one_line_says_what_to_install(folder: Path) -> None:
         [sys.executable, "-c", code, "tune", "world.toml"], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == 'bristle: bristle tune needs Optuna: pip install "bristle[tune]"\n'
+    assert done.stderr == f"bristle: bristle tune needs Optuna: {to_install('tune')}\n"
     assert not (folder / "tuning").exists()

@@ -10,7 +10,7 @@ from bristle.paper.engines import Listener, TaskError
 from bristle.paper.engines.ray import RayEngine
 from bristle.simulation import FeatureData
 
-pytest.importorskip("ray", reason='Ray is not installed: pip install "bristle[ray]"')
+pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 
 # Ray leaves sockets and processes to its own clean-up.
 pytestmark = [

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bristle._core.extras import to_install
+
 try:
     import torch
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("pre-training needs torch: pip install 'bristle[pretrain]'", name="torch") from error
+    raise ModuleNotFoundError(f"pre-training needs torch: {to_install('pretrain')}", name="torch") from error
 
 from bristle._core.files import write_atomically
 from bristle.backbones.backbone import OnnxBackbone

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bristle._core.extras import to_install
 from bristle._core.files import write_atomically
 from bristle.commands.dashboard import dashboard, stay
 from bristle.commands.dashboard.demo import DemoBoard
@@ -316,7 +317,7 @@ def _report(
     except ModuleNotFoundError:
         return (
             f"Every decision and its reason: {out / RUN}. Rows: {out / ROWS}. "
-            f"For a report with curves: pip install 'bristle[plots]' and "
+            f"For a report with curves, {to_install('plots')} and run "
             f"bristle report {out / ROWS} --out {out}"
         )
     return f"Report: {written[0]}; {RUN}, with every decision and its reason, rows and figures are beside it."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bristle._core.extras import to_install
 from bristle.commands.tune.space import Range, chosen_parameters, ranges, values_of, with_values
 from bristle.simulation import Watch
 from bristle.simulation import run as run_world
@@ -145,7 +146,7 @@ def import_optuna() -> ModuleType:
     try:
         import optuna  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError('bristle tune needs Optuna: pip install "bristle[tune]"') from error
+        raise ModuleNotFoundError(f"bristle tune needs Optuna: {to_install('tune')}") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

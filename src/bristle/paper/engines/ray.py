@@ -1,4 +1,4 @@
-"""Ray: the same tasks on a cluster, or on a local Ray. Needs `pip install "bristle[ray]"`."""
+"""Ray: the same tasks on a cluster, or on a local Ray. Needs the extra `ray`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bristle._core import to_numpy
+from bristle._core.extras import to_install
 from bristle.paper.engines import ATTEMPTS, ONE_THREAD, Listener, failed, find_work
 from bristle.simulation import FeatureData
 
@@ -122,5 +123,5 @@ def _ray() -> Any:
     try:
         import ray  # noqa: PLC0415 - only who asks for it needs it
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError('--engine ray needs Ray: pip install "bristle[ray]"') from error
+        raise ModuleNotFoundError(f"--engine ray needs Ray: {to_install('ray')}") from error
     return ray

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from bristle._core import Array, to_numpy
+from bristle._core.extras import to_install
 from bristle._core.rng import uniforms_of
 from bristle.simulation.population import FeatureData
 
@@ -15,7 +16,7 @@ def torch_device(name: str) -> Any:
     try:
         import torch  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f'device {name!r} needs torch: pip install "bristle[torch]"') from error
+        raise ModuleNotFoundError(f"device {name!r} needs torch: {to_install('torch')}") from error
     try:
         device = torch.device(name)
     except RuntimeError as error:
