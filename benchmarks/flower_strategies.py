@@ -3,7 +3,7 @@
     make integrations                                                  # once: installs Flower
     PATH=$PWD/.integrations/flower/bin:$PATH python benchmarks/flower_strategies.py --rows out/flower.jsonl
 
-Prints the table. Half an hour on one core. Runs that the file of rows holds already are not repeated.
+Prints the table. A quarter of an hour on two cores. Runs that the file of rows holds already are not repeated.
 """
 
 from __future__ import annotations
