@@ -166,6 +166,13 @@ def test_a_head_that_does_not_fit_is_refused_before_anything_runs(
         simulate(CONFIG | options, data=table(), head=head())
 
 
+@pytest.mark.parametrize(("name", "key"), [("data", "data.dataset"), ("backbone", "data.backbone")])
+def test_a_name_in_place_of_an_object_is_refused_with_the_key_it_belongs_to(name: str, key: str) -> None:
+    given: dict[str, Any] = {"data": table(), name: "none"}
+    with pytest.raises(ValueError, match=rf"^{name} takes an object, not a name: put {key} = 'none' into"):
+        simulate(CONFIG, **given)
+
+
 def test_a_scenarios_head_has_the_shape_of_its_data() -> None:
     scenario = Scenario(peers=2, classes_per_peer=2, held_out=5, head=np.zeros((4, 5), np.float32))
     with pytest.raises(ValueError, match=r"the initial head has shape \[4, 5\], not \[4, 12\]"):

@@ -195,6 +195,9 @@ def prepare_experiment(
     `decisions` say whether the run will keep a checkpoint or use decisions, which large worlds cannot. `data`,
     `backbone` and `head` are used in place of the configuration's.
     """
+    for name, key, value in (("data", "data.dataset", data), ("backbone", "data.backbone", backbone)):
+        if isinstance(value, str):
+            raise ValueError(f"{name} takes an object, not a name: put {key} = {value!r} into the configuration")
     checked = read(config, overrides)
     scenario_of(checked)  # raises before anything is loaded
     section, device = checked.data, checked.world.device
