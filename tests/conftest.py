@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,9 @@ pytest_plugins = [
     "tests.support.virtual_routers",
 ]
 
-# How long an example takes depends on what else the machine does.
-settings.register_profile("bristle", deadline=None)
+# How long an example takes depends on what else the machine does. CI tries the same examples every time: new ones are
+# for whoever runs the tests by hand, and can look at what they find.
+settings.register_profile("bristle", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("bristle")
 
 

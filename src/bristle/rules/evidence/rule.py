@@ -45,7 +45,7 @@ APART = 2.3
 INSIDE = 2.0
 """Distances of fresh samples are about so many times those of samples that are part of the scatter."""
 
-DISSENT = 3.6
+DISSENT = 5.0
 """Standard errors from its location at which a claim dissents; more where the receiver has few samples."""
 
 MARGIN = 2.33

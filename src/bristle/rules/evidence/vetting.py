@@ -144,7 +144,7 @@ def disputes(
     variance: Floats,
     spread: float,
     *,
-    dissent: float = 3.6,
+    dissent: float = 5.0,
     near: float = 7.0,
     apart: float = 3.0,
 ) -> tuple[Floats, Floats, Floats]:
