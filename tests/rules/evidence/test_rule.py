@@ -81,6 +81,23 @@ def test_outnumbered_it_keeps_its_own_classes(cautious: bool) -> None:
     assert right(after) > right(alone) - 0.1
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_outvoted_about_its_own_classes_it_answers_alone_and_says_so(seed: int) -> None:
+    """Liars of every class who put the own ones elsewhere, against one honest owner beside the receiver."""
+    town = Town.of(seed, features=60, apart=0.9)
+    people = [town.samples(seed + who, [who % 6, (who + 1) % 6]) for who in range(6)]
+    said = stated(people, town.classes)
+    moved = replace(town, centres=np.roll(town.centres, 2, axis=0))
+    liars = stated([moved.samples(900 + 10 * seed + n, list(range(6))) for n in range(5)], town.classes)
+    alone, after = decide(people, said[:1]), decide(people, [*said, *liars])
+    assert town.accuracy(after) >= town.accuracy(alone) - 0.02
+    fresh = town.samples(9, [0, 1], 60)
+    right = (fresh.features @ after.head.T + after.bias).argmax(axis=1) == fresh.labels
+    assert right.mean() > 0.9
+    assert not after.weights.any()
+    assert all("owners of the class disagree" in after.explain(place) for place in range(5, 10))
+
+
 def test_words_for_a_sender_that_is_refused() -> None:
     town, people, said = meeting(1)
     decision = decide(people, [*said, lie(town, 1, 1.0)])

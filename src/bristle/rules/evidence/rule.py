@@ -63,6 +63,9 @@ TRUST = 4.0
 CROWD_TRUST = 6.0
 """Every receiver believes no more than that where liars may outnumber the FEW honest owners of a class."""
 
+LOSS = 0.35
+"""Who gets so much more of its own samples wrong than alone is outvoted even about them, and answers alone."""
+
 SKETCHES = 48
 """The scatter of so many statements is pooled at most, drawn at random where there are more."""
 
@@ -410,8 +413,7 @@ class Evidence(Rule):
         rest = scatter.vectors(about)
         freedom = len(y) - len(np.unique(y))
         # Too few samples to measure: what the pooled scatter expects, one a dimension that it leaves.
-        spread = float(rest.squares().sum()) / freedom if freedom > 0 else 0.0
-        spread = spread if spread > 0 else float(features)
+        spread = (float(rest.squares().sum()) / freedom if freedom > 0 else 0.0) or float(features)
         weights = independent(claims, spread)
         differing = personal_spread(claims, spread)
         if differing > DIFFERING:
@@ -445,8 +447,19 @@ class Evidence(Rule):
         answer = self._answer_of(
             located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean, off
         )
-        findings = _Findings(errors, apart, kept, refused, disputed)
-        return self._words(answer, claims, located, weights, reasons, places, findings)
+        if len(statements) > 1 and (alone := self._if_lost(answer, own, samples, x, y)) is not None:
+            answer, disputed, located = alone, known, replace(located, shares=np.zeros_like(located.shares))
+        return self._words(
+            answer, claims, located, weights, reasons, places, _Findings(errors, apart, kept, refused, disputed)
+        )
+
+    def _if_lost(self, answer: Answer, own: Statement, samples: Evaluation, x: Floats, y: Integers) -> Answer | None:
+        """Return the answer of the receiver alone where the other one gets far more of its own samples wrong."""
+        wrong = _wrong(answer, x, y)
+        if wrong <= LOSS:
+            return None
+        alone = self.weigh(own, [], samples).answer
+        return alone if wrong > _wrong(alone, x, y) + LOSS else None
 
     def _trust(self, owners: Integers) -> float:
         """Return how many times the own samples' scatter is believed, where classes have so many owners [C]."""
@@ -591,6 +604,11 @@ class Evidence(Rule):
                 among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
                 reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
         return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+def _wrong(answer: Answer, x: Floats, y: Integers) -> float:
+    """Return the share of the own samples that a classifier gets wrong; 0 without samples."""
+    return float(((x @ answer.head.T + answer.bias).argmax(axis=1) != y).mean()) if len(y) else 0.0
 
 
 def _present(samples: Evaluation) -> tuple[Floats, Integers]:

@@ -2,8 +2,9 @@
 
 Claims stand in a table of classes and senders [B, C, K], the receiver's own first, with a mask where nothing is said.
 What `bristle.rules.evidence` works out claim by claim is a product or a sort over that table; the 64-bit part is small.
-Two guards of the rule against crowds are not here, since they cost more than the rest: own classes are not kept near
-the own mean, and the scatter is not compared with the own samples, where a class has eight owners or more.
+Three guards of the rule against crowds are not here, since they cost more than the rest: own classes are not kept near
+the own mean, and the scatter is not compared with the own samples, where a class has eight owners or more; and nobody
+goes back to its own answer where it is outvoted about its own samples.
 """
 
 from __future__ import annotations
