@@ -64,7 +64,10 @@ CROWD_TRUST = 6.0
 """Every receiver believes no more than that where liars may outnumber the FEW honest owners of a class."""
 
 LOSS = 0.35
-"""Who gets so much more of its own samples wrong than alone is outvoted even about them, and answers alone."""
+"""Who gets so much more of its own samples wrong than alone is outvoted even about them."""
+
+FAR = 1.75
+"""It then refuses who is so many times as far from its own means as the nearest sender."""
 
 SKETCHES = 48
 """The scatter of so many statements is pooled at most, drawn at random where there are more."""
@@ -383,7 +386,7 @@ class Evidence(Rule):
             parts.append(self.weigh(mine[place] if place else mine, theirs, held, generator, voices))
         return EvidenceDecision(parts, batch, own.rows)
 
-    def weigh(
+    def weigh(  # noqa: PLR0915 - the stages, one after the other
         self,
         own: Statement,
         theirs: Sequence[Statement | None],
@@ -426,7 +429,8 @@ class Evidence(Rule):
         lenience = 1 + LENIENT / max(freedom, 1)
         limit = self.refuse * lenience
         spreads = _spreads(rest.squares(), y, classes, spread)
-        errors = vet(claims, located, variance, spreads, refuse=limit, apart=APART * lenience).errors
+        vetted = vet(claims, located, variance, spreads, refuse=limit, apart=APART * lenience)
+        errors = vetted.errors
         worst = np.array([np.nanmax(errors[owner == who], initial=0) for who in range(len(statements))])
         refused = worst > limit
         if refused.any():
@@ -447,19 +451,39 @@ class Evidence(Rule):
         answer = self._answer_of(
             located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean, off
         )
-        if len(statements) > 1 and (alone := self._if_lost(answer, own, samples, x, y)) is not None:
-            answer, disputed, located = alone, known, replace(located, shares=np.zeros_like(located.shares))
+        if len(statements) > 1 and _wrong(answer, x, y) > LOSS:
+            alone = self.weigh(own, [], samples).answer
+            if _wrong(answer, x, y) > _wrong(alone, x, y) + LOSS:
+                far = _far(vetted.whole, owner, len(statements))
+                if far.any():
+                    return self._without(far, own, theirs, samples, rng, voices, (claims, errors, places))
+                answer, disputed, located = alone, known, replace(located, shares=np.zeros_like(located.shares))
         return self._words(
             answer, claims, located, weights, reasons, places, _Findings(errors, apart, kept, refused, disputed)
         )
 
-    def _if_lost(self, answer: Answer, own: Statement, samples: Evaluation, x: Floats, y: Integers) -> Answer | None:
-        """Return the answer of the receiver alone where the other one gets far more of its own samples wrong."""
-        wrong = _wrong(answer, x, y)
-        if wrong <= LOSS:
-            return None
-        alone = self.weigh(own, [], samples).answer
-        return alone if wrong > _wrong(alone, x, y) + LOSS else None
+    def _without(
+        self,
+        far: Booleans,
+        own: Statement,
+        theirs: Sequence[Statement | None],
+        samples: Evaluation,
+        rng: np.random.Generator | None,
+        voices: Sequence[Hashable] | None,
+        found: tuple[Claims, Floats, Integers],
+    ) -> Weighed:
+        """Decide again without some of the statements that were used, which are refused."""
+        claims, errors, places = found
+        out = set(places[np.flatnonzero(far)].tolist())
+        left = [None if place in out else one for place, one in enumerate(theirs)]
+        weighed = self.weigh(own, left, samples, rng, voices)
+        reasons, class_reasons, deviation = weighed.reasons, weighed.class_reasons, weighed.errors
+        for place in out:
+            reasons[place] = int(Reason.TOO_DIFFERENT)
+            class_reasons[place] = int(Reason.TOO_DIFFERENT)
+        for number in np.flatnonzero(far[claims.owner] & np.isfinite(errors)):
+            deviation[places[claims.owner[number]], claims.label[number]] = errors[number]
+        return weighed
 
     def _trust(self, owners: Integers) -> float:
         """Return how many times the own samples' scatter is believed, where classes have so many owners [C]."""
@@ -604,6 +628,16 @@ class Evidence(Rule):
                 among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
                 reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
         return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
+
+
+def _far(whole: Floats, owner: Integers, senders: int) -> Booleans:
+    """Return who is more than FAR times as far from the own means as the nearest sender."""
+    worst = np.zeros(senders)
+    for number in np.flatnonzero(np.isfinite(whole)):
+        worst[owner[number]] = max(worst[owner[number]], whole[number])
+    least = worst[worst > 0].min(initial=np.inf)
+    found: Booleans = worst > FAR * least
+    return found
 
 
 def _wrong(answer: Answer, x: Floats, y: Integers) -> float:

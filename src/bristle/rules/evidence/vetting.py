@@ -34,10 +34,13 @@ class Vetted:
         In standard errors, times what people differ by; NaN where there is nothing to compare.
     unit : float
         By how much more than sampling noise people differ: 1 where they do not.
+    whole : array [N]
+        Squared distances from the own means over what sampling noise explains; NaN where there is nothing to compare.
     """
 
     errors: Floats
     unit: float
+    whole: Floats
 
 
 def vet(
@@ -83,7 +86,7 @@ def vet(
     # Distances do not depend on locations, which liars can turn so that honest errors look large.
     level = _unit(whole, claims.owner, ordinary)
     unit = min(_unit(errors, claims.owner, typical), DISTORTION * math.sqrt(level))
-    return Vetted(np.fmax(errors / unit, refuse * whole / level / apart), unit)
+    return Vetted(np.fmax(errors / unit, refuse * whole / level / apart), unit, whole)
 
 
 def _unit(values: Floats, owner: Integers, usual: float) -> float:
