@@ -21,6 +21,7 @@ from bristle.commands.peer import PeerOptions, address, http_address, names, rea
 from bristle.commands.status import get_status
 from bristle.data import load
 from bristle.peer.conditions import describe
+from bristle.peer.roster_file import RosterFile
 from bristle.peer.store_files import is_running
 
 RUNNER = CliRunner()
@@ -134,6 +135,11 @@ def test_interrupted_before_its_end_is_another_exit_code(
     assert get_status(tmp_path / "a").iteration == 1
 
 
+def stored_members(folder: Path) -> int:
+    with RosterFile.of_member(folder) as file:
+        return len(file.roster().members())
+
+
 @pytest.mark.slow
 def test_a_founded_group_survives_kills(launch: Callable[..., Process], digits: Path, tmp_path: Path) -> None:
     def said(*words: str) -> str:
@@ -167,6 +173,10 @@ def test_a_founded_group_survives_kills(launch: Callable[..., Process], digits: 
     while len(get_status(tmp_path / "a").neighbours) < 1:
         time.sleep(0.05)
     assert members("a", 3) == everybody
+    while (
+        stored_members(tmp_path / "a") < 3
+    ):  # What a peer hears from another one is soon on the disk, but not at once.
+        time.sleep(0.05)
     texts = {(tmp_path / name).read_text() for name in ("for-b", "for-nobody")}
     assert said("invite", str(tmp_path / "a")) not in texts
     (gone,) = [one for one in get_status(tmp_path / "a").members if one.generation == 1]

@@ -39,7 +39,6 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(("rule", "kind"), [("evidence", "statements"), ("bristle", "heads")])
 def test_nothing_that_peers_say_can_be_read_on_the_way(captured: dict[str, Any], rule: str, kind: str) -> None:
     found = captured[rule]
-    assert found["others"] == 0, "nothing but these peers' datagrams"
     assert set(found["sources"]) == {str(port) for port in found["ports"]}, "every peer sends, and nobody else"
     assert min(found["sources"].values()) >= 3
     assert found[kind] >= 6, "each of three peers sent the two others something"

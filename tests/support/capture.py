@@ -43,7 +43,8 @@ class Capture:
 
     def __init__(self) -> None:
         self.datagrams: list[tuple[int, int, bytes]] = []
-        self.others = 0
+        self.others: list[bytes] = []
+        """What is no datagram: the kernel's answers to datagrams for a port that is closed again, for one."""
         self._raw = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ALL_PROTOCOLS))
         self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._raw.bind((_LOOPBACK, 0))
@@ -64,7 +65,7 @@ class Capture:
                 continue
             header = 4 * (packet[0] & 15)
             if protocol != _IPV4 or packet[9] != _UDP:
-                self.others += 1
+                self.others.append(packet)
                 continue
             source, to, length, _ = struct.unpack_from(">4H", packet, header)
             self.datagrams.append((source, to, packet[header + 8 : header + length]))
@@ -150,14 +151,13 @@ def captured(folder: Path, rule: str, enough: Callable[[Peer], bool]) -> dict[st
     finally:
         Session.seal = seal  # type: ignore[method-assign]
         capture.end()
-    seen, public = [datagram for _, _, datagram in capture.datagrams], said.pop("public")
+    seen, public = [datagram for _, _, datagram in capture.datagrams] + capture.others, said.pop("public")
     ports = [int.from_bytes(port, "big") for port in said.pop("ports")]
     said |= {"messages": sealed, "names": [name.encode() for name in CLASSES]}
     bodies = [message for message in map(decode, sealed) if isinstance(message, SignedManifest | Piece)]
     return {
         "datagrams": len(seen),
         "bytes": sum(map(len, seen)),
-        "others": capture.others,
         "ports": ports,
         "sources": Counter(source for source, _, _ in capture.datagrams),
         "heads": sum(one.kind == Kind.HEAD for one in bodies),
