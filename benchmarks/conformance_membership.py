@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import repository  # noqa: F401
 from bristle.p2p import Overlay
@@ -18,7 +16,7 @@ from bristle.p2p.members.roster import Roster
 from bristle.wire import Group, Identity
 from bristle.wire import messages as wire
 from bristle.wire.admission import Offer, Revocation
-from sections import replace_section
+from sections import run_as_script, table_of
 
 SECTION = "conformance_membership"
 SEATS = 2
@@ -115,30 +113,12 @@ async def _until(condition: Callable[[], bool]) -> None:
 def section() -> str:
     """Return the section of the page."""
     rows = [f"| {case} | {what} | {asyncio.run(observe(case))} |" for case, (_, what) in CASES.items()]
-    return "\n".join(
-        [
-            "## Hostile records of membership",
-            "",
-            "What a member of a founded group may send to its founder: two peers on loopback, as above. The member may",
-            "invite two others. Made by `python benchmarks/conformance_membership.py`.",
-            "",
-            "| record | what is wrong with it | Bristle |",
-            "|---|---|---|",
-            *rows,
-        ]
-    )
-
-
-def main() -> None:
-    """Print the section, or put it into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="replace the section in this Markdown file")
-    options = parser.parse_args()
-    made = section()
-    print(made)
-    if options.out:
-        replace_section(options.out, SECTION, made)
+    words = [
+        "What a member of a founded group may send to its founder: two peers on loopback, as above. The member may",
+        "invite two others. Made by `python benchmarks/conformance_membership.py`.",
+    ]
+    return table_of("Hostile records of membership", words, ["record", "what is wrong with it", "Bristle"], rows)
 
 
 if __name__ == "__main__":
-    main()
+    run_as_script(__doc__, SECTION, section)

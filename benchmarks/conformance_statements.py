@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from bristle.wire.kinds import Kind
 from bristle.wire.manifest import Manifest, digests_of, encode_manifest
 from bristle.wire.offers import CONVICTED, EquivocationProof, Have, Holding, SignedRenewal
 from bristle.wire.statements import Proof, sign_statement
-from sections import replace_section
+from sections import run_as_script, table_of
 
 FEATURES = 80
 GROUP = Group(application="conformance", backbone="none", classes=tuple("0123456789"), features=FEATURES)
@@ -219,30 +217,12 @@ async def observe(case: str) -> str:
 def section() -> str:
     """Return the section of the page."""
     rows = [f"| {case} | {what} | {asyncio.run(observe(case))} |" for case, (_, what) in CASES.items()]
-    return "\n".join(
-        [
-            "## Hostile statements",
-            "",
-            "What a member of the group may bring where statements are exchanged: two peers on loopback, as above, and",
-            "a statement of a third. Made by `python benchmarks/conformance_statements.py`.",
-            "",
-            "| statement | what is wrong with it | Bristle |",
-            "|---|---|---|",
-            *rows,
-        ]
-    )
-
-
-def main() -> None:
-    """Print the section, or put it into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="replace the section in this Markdown file")
-    options = parser.parse_args()
-    made = section()
-    print(made)
-    if options.out:
-        replace_section(options.out, SECTION, made)
+    words = [
+        "What a member of the group may bring where statements are exchanged: two peers on loopback, as above, and",
+        "a statement of a third. Made by `python benchmarks/conformance_statements.py`.",
+    ]
+    return table_of("Hostile statements", words, ["statement", "what is wrong with it", "Bristle"], rows)
 
 
 if __name__ == "__main__":
-    main()
+    run_as_script(__doc__, SECTION, section)

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
+
+
+def run_as_script(about: str | None, name: str, section: Callable[[], str]) -> None:
+    """Print a section, and put it into the Markdown file that `--out` names, if any."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="replace the section in this Markdown file")
+    options = parser.parse_args()
+    made = section()
+    print(made)
+    if options.out:
+        replace_section(options.out, name, made)
+
+
+def table_of(title: str, words: list[str], columns: list[str], rows: list[str]) -> str:
+    """Return a section with a heading, some lines of text and a table."""
+    head = f"| {' | '.join(columns)} |"
+    return "\n".join([f"## {title}", "", *words, "", head, "|---" * len(columns) + "|", *rows])
 
 
 def replace_section(document: Path, name: str, text: str) -> None:
