@@ -46,4 +46,4 @@ def test_nothing_that_peers_say_can_be_read_on_the_way(captured: dict[str, Any],
     assert found["public"] > 0
     assert (found["sealed"] > 0) == (kind == "statements")
     assert found["readable"] == dict.fromkeys(found["readable"], 0)
-    assert {"statements", "manifests", "messages", "rows", "features", "names"} == set(found["readable"])
+    assert {"statements", "manifests", "rows", "features", "names"} == set(found["readable"])

@@ -153,7 +153,7 @@ def captured(folder: Path, rule: str, enough: Callable[[Peer], bool]) -> dict[st
         capture.end()
     seen, public = [datagram for _, _, datagram in capture.datagrams] + capture.others, said.pop("public")
     ports = [int.from_bytes(port, "big") for port in said.pop("ports")]
-    said |= {"messages": sealed, "names": [name.encode() for name in CLASSES]}
+    said |= {"names": [name.encode() for name in CLASSES]}
     bodies = [message for message in map(decode, sealed) if isinstance(message, SignedManifest | Piece)]
     return {
         "datagrams": len(seen),
