@@ -20,7 +20,7 @@ from bristle.learning.samples import Samples
 from bristle.peer.record import Heard, Iteration
 from bristle.peer.step import StepState
 from bristle.peer.store import KEPT_DECISIONS, PeerStore
-from bristle.peer.store_files import FolderLock, StoreError, is_running
+from bristle.peer.store_files import FolderLock, Log, StoreError, is_running, log_of, look_at_log
 from bristle.wire.group import Group
 
 GROUP = Group(application="digits", backbone="ab" * 32, classes=("a", "b", "c"), features=4)
@@ -185,8 +185,10 @@ def promised(path: Path) -> tuple[object, ...]:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("log", [False, True], ids=["file", "log"])
-def test_a_flipped_byte_anywhere_changes_nothing_or_is_told(tmp_path: Path, log: bool) -> None:
+@pytest.mark.parametrize(
+    ("log", "index"), [(False, False), (True, False), (True, True)], ids=["file", "log", "log with index"]
+)
+def test_a_flipped_byte_anywhere_changes_nothing_or_is_told(tmp_path: Path, log: bool, index: bool) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     store = PeerStore(whole / "peer.sqlite", identity="01" * 20, group=GROUP)
@@ -208,7 +210,8 @@ def test_a_flipped_byte_anywhere_changes_nothing_or_is_told(tmp_path: Path, log:
     for attempt in range(80):
         folder = tmp_path / f"flip-{attempt}"
         shutil.copytree(left, folder)
-        (folder / "peer.sqlite-shm").unlink(missing_ok=True)
+        if not index:
+            (folder / "peer.sqlite-shm").unlink(missing_ok=True)
         data = bytearray((folder / name).read_bytes())
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         (folder / name).write_bytes(data)
@@ -240,6 +243,46 @@ def test_a_log_that_ends_in_the_middle_of_a_transaction_is_no_damage(tmp_path: P
         saved = store.load()
     assert saved is not None
     assert saved.iteration == 2
+
+
+def test_a_kill_between_the_header_and_the_page_of_a_commit_is_no_damage(tmp_path: Path) -> None:
+    path, torn = tmp_path / "before" / "peer.sqlite", tmp_path / "torn" / "peer.sqlite"
+    path.parent.mkdir()
+    with opened(path) as store:
+        for iteration in range(1, 6):
+            save(store, iteration)
+        with closing(sqlite3.connect(path)) as database:  # The log begins anew, and older frames stay behind it.
+            assert database.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+        save(store, 6)
+        shutil.copytree(path.parent, torn.parent)
+        save(store, 7)
+        before, after = (bytearray(log_of(one).read_bytes()) for one in (torn, path))
+    earlier, later = look_at_log(torn), look_at_log_of(after, tmp_path)
+    assert earlier is not None
+    assert len(later.commits) > len(earlier.commits)
+    page = at_page(later.commits[-1])
+    before[:page] = after[:page]  # All but the last page of the transaction.
+    log_of(torn).write_bytes(before)
+    with opened(torn) as store:
+        saved = store.load()
+        assert saved is not None
+        assert saved.iteration == 6
+        save(store, 7)
+    assert not list(torn.parent.glob("*.damaged-*"))
+
+
+def at_page(frame: int) -> int:
+    """Return where the page of a frame begins in a log, in bytes: behind its header."""
+    return 32 + (frame - 1) * (24 + 4096) + 24
+
+
+def look_at_log_of(data: bytes | bytearray, folder: Path) -> Log:
+    """Return what the headers of a log say by themselves, without its index."""
+    alone = folder / "alone"
+    log_of(alone).write_bytes(data)
+    found = look_at_log(alone)
+    assert found is not None
+    return found
 
 
 def test_a_lock_that_is_no_lock_is_told(tmp_path: Path) -> None:

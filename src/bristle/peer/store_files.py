@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -201,6 +202,10 @@ _MAGIC = (0x377F0682, 0x377F0683)
 _MASK = 0xFFFFFFFF
 
 
+# The index of the log: version, unused, changes, flags, frames, pages, checksum of the last frame, salts, checksum.
+_INDEX = struct.Struct("=3I4s8I")
+
+
 @dataclass(frozen=True)
 class Log:
     """The headers of a write-ahead log, read before SQLite opens it.
@@ -210,7 +215,8 @@ class Log:
     headed : bool
         Whether its first bytes are those of a log.
     commits : tuple of int
-        Frames, from 1, that end a transaction of this log.
+        Frames, from 1, that end a transaction of this log. One that the log's index does not have is left out: its
+        process was killed while it wrote it.
     """
 
     headed: bool
@@ -222,8 +228,14 @@ def log_of(store: Path) -> Path:
     return store.with_name(store.name + "-wal")
 
 
+def index_of(store: Path) -> Path:
+    """Return where SQLite keeps the index of the log of a store."""
+    return store.with_name(store.name + "-shm")
+
+
 def look_at_log(store: Path) -> Log | None:
     """Read the headers of a store's log; None where there is none, or nothing in it."""
+    indexed = _indexed_frames(store)
     try:
         with log_of(store).open("rb") as file:
             header = file.read(_HEADER.size)
@@ -239,9 +251,32 @@ def look_at_log(store: Path) -> Log | None:
                 _, pages, *theirs, _, _ = _FRAME.unpack(file.read(_FRAME.size))
                 if pages and theirs == salts:
                     commits.append(number)
-            return Log(True, tuple(commits))
+            last = indexed.get((salts[0], salts[1]), number)
+            return Log(True, tuple(commit for commit in commits if commit <= last))
     except FileNotFoundError:
         return None
+
+
+def _indexed_frames(store: Path) -> dict[tuple[int, int], int]:
+    """Return how many frames of a log the last writer had finished, by the log's salts; nothing if unknown.
+
+    SQLite writes a frame's header before its page, and the index after the last frame of a transaction. So a process
+    that is killed in between leaves a header that looks like a commit, with an older page behind it. The index is
+    shared memory, of the last writer's byte order, and outlives a killed process. After a crash of the machine it may
+    be missing or stale.
+    """
+    try:
+        with index_of(store).open("rb") as file:
+            header = file.read(_INDEX.size)
+    except FileNotFoundError:
+        return {}
+    if len(header) < _INDEX.size:
+        return {}
+    *_, frames, _, _, _, _, _, first, second = _INDEX.unpack(header)
+    if (first, second) != _checksum(header[:-8], "<" if sys.byteorder == "little" else ">"):
+        return {}
+    salts = struct.unpack_from(">2I", header, 32)  # As they are in the log, whatever the machine's byte order.
+    return {(salts[0], salts[1]): frames}
 
 
 def is_cut_short(log: Log | None, database: sqlite3.Connection) -> bool:
