@@ -10,7 +10,7 @@ import pytest
 
 from bristle.learning.metrics import Evaluation
 from bristle.rules.evidence import Evidence, Statement
-from bristle.rules.evidence.rule import Weighed
+from bristle.rules.evidence.decision import Weighed
 from bristle.testing import check_evidence, check_rule
 
 VARIANTS = [Evidence(), Evidence(cautious=True), Evidence(rank=1, cap=10), Evidence(held_out=False, quorum=2)]

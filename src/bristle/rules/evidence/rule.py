@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
 from bristle._core import Array, Pool, to_numpy
-from bristle._core.arrays import from_numpy, is_array
+from bristle._core.arrays import is_array
 from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import Evaluation
 from bristle.rules.base import Rule, Verdict
 from bristle.rules.call import Context, Task
-from bristle.rules.decision import Decision, Reason
+from bristle.rules.decision import Reason
+from bristle.rules.evidence.calibration import calibrated
+from bristle.rules.evidence.decision import Answer, EvidenceDecision, Findings, Weighed, weighed
 from bristle.rules.evidence.location import (
     FEW,
     Booleans,
@@ -30,14 +31,12 @@ from bristle.rules.evidence.location import (
 from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
 from bristle.rules.evidence.statement import Floats, Statement, state, unfit
-from bristle.rules.evidence.vetting import aligned, disputes, leaning, personal_spread, vet
+from bristle.rules.evidence.vetting import LENIENT, aligned, disputes, leaning, lowering, personal_spread, vet
+from bristle.rules.evidence.voices import draw_statements, merge_voices, voice_numbers
 from bristle.rules.inbox import Inbox
 
 LEAN = 20.0
 """Own samples that the pooled scatter is worth for the variance along discriminants."""
-
-LENIENT = 20.0
-"""Degrees of freedom at which a receiver is twice as lenient as with very many."""
 
 APART = 2.3
 """A squared distance from the own mean is too much from so many times the expected one on; more with few samples."""
@@ -47,12 +46,6 @@ INSIDE = 2.0
 
 DISSENT = 5.0
 """Standard errors from its location at which a claim dissents; more where the receiver has few samples."""
-
-MARGIN = 2.33
-"""Standard deviations that a class which the receiver holds must be from a disputed one; more with few samples."""
-
-THEFT = 0.01
-"""The share of the own samples, each judged without itself, that disputed classes may take."""
 
 DIFFERING = 2.0
 """People's mean deviations vary by so many times sampling noise before their offsets are taken out."""
@@ -68,154 +61,6 @@ LOSS = 0.35
 
 FAR = 1.75
 """It then refuses who is so many times as far from its own means as the nearest sender."""
-
-SKETCHES = 48
-"""The scatter of so many statements is pooled at most, drawn at random where there are more."""
-
-OUTLIERS = 0.01
-"""The share of a peer's own samples, each judged without itself, that the distance for abstaining leaves outside."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """One receiver's classifier: scores W x + b, probabilities, and samples of no class that anybody stated.
-
-    Parameters
-    ----------
-    head, bias : array [C, D], [C]
-        Scores are `head @ x + bias`; classes that are not answered have a bias below all others.
-    known : integer array
-        The classes that are answered.
-    locations : array [C, D]
-    scatter : Scatter
-    calibrate : callable
-        Works out the temperature of probabilities, and the squared Mahalanobis distance to the nearest location beyond
-        which a sample belongs to none of them: when first asked for, from own samples that are no part of what they
-        test.
-    """
-
-    head: Floats
-    bias: Floats
-    known: Integers
-    locations: Floats
-    scatter: Scatter
-    calibrate: Callable[[], tuple[float, float]]
-
-    @cached_property
-    def _calibrated(self) -> tuple[float, float]:
-        return self.calibrate()
-
-    @property
-    def temperature(self) -> float:
-        """What scores are divided by for probabilities."""
-        return self._calibrated[0]
-
-    @property
-    def reach(self) -> float:
-        """The squared Mahalanobis distance to the nearest location beyond which `abstains` is true."""
-        return self._calibrated[1]
-
-    def probabilities(self, features: Array) -> Floats:
-        """Return calibrated probabilities [S, C] of samples [S, D]."""
-        scores = to_numpy(features).astype(np.float64) @ self.head.T + self.bias
-        scores = scores / self.temperature
-        raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-        outside = np.ones(len(self.bias), dtype=bool)
-        outside[self.known] = False
-        raised[:, outside] = 0
-        found: Floats = raised / raised.sum(axis=1, keepdims=True)
-        return found
-
-    def distances(self, features: Array) -> Floats:
-        """Return the squared Mahalanobis distance [S] of samples to the nearest location that is answered."""
-        x = to_numpy(features).astype(np.float64)
-        places = self.scatter.vectors(self.locations[self.known])
-        found: Floats = self.scatter.vectors(x).distances(places).min(axis=1)
-        return found
-
-    def abstains(self, features: Array) -> Booleans:
-        """Return which samples [S] look like no class that anybody stated."""
-        found: Booleans = self.distances(features) > self.reach
-        return found
-
-
-class EvidenceDecision(Decision):
-    """What a receiver made of statements.
-
-    Attributes
-    ----------
-    head, weights, reasons, state
-        As of every decision. A weight is a sender's share of the location of a class.
-    bias : array [..., C]
-        What is added to the scores of each class.
-    class_reasons : integer array [..., M, C]
-        A `Reason` code per sender and class.
-    errors : array [..., M, C]
-        How many standard errors a sender's mean of a class is from the own mean, or, of a class that the receiver does
-        not hold, from the location that was chosen; 0 where the sender says nothing.
-    answers : list of Answer
-        A classifier per receiver, in the order of the batch.
-    """
-
-    def __init__(self, parts: Sequence[Weighed], batch: tuple[int, ...], like: Array) -> None:
-        def together(values: Sequence[Any], dtype: Any = None) -> Array:
-            stacked = np.stack(values).reshape((*batch, *np.shape(values[0])))
-            return from_numpy(stacked, like=like, dtype=dtype)
-
-        weights = together([part.weights for part in parts], like.dtype)
-        super().__init__(
-            head=together([part.answer.head for part in parts], like.dtype),
-            weights=lambda: weights,
-            reasons=together([part.reasons.astype(np.int8) for part in parts]),
-        )
-        self.bias = together([part.answer.bias for part in parts], like.dtype)
-        self.class_reasons = together([part.class_reasons.astype(np.int8) for part in parts])
-        self.errors = together([part.errors for part in parts], like.dtype)
-        self.answers = [part.answer for part in parts]
-        self._twins = np.stack([part.twins for part in parts]).reshape((*batch, -1))
-
-    def explain(self, model: int | tuple[int, ...], label: int | None = None) -> str:
-        """Say in words what became of one sender's statement, or of its mean of one class."""
-        position = model if isinstance(model, tuple) else (model,)
-        words = super().explain(position)
-        reason = Reason(int(self.reasons[position]))
-        codes, errors = to_numpy(self.class_reasons)[position], to_numpy(self.errors)[position]
-        if label is not None:
-            return self._of_class(Reason(int(codes[label])), float(errors[label]), label, int(self._twins[position]))
-        if reason is Reason.TOO_DIFFERENT:
-            worst = int(errors.argmax())
-            return f"refused: its mean of class {worst} is {errors[worst]:.0f} standard errors from mine"
-        if reason is Reason.COPY:
-            return f"counted once: too much like sender {int(self._twins[position])} to be independent"
-        return words
-
-    @staticmethod
-    def _of_class(reason: Reason, errors: float, label: int, twin: int) -> str:
-        if reason in (Reason.TOO_DIFFERENT, Reason.DISSENTS):
-            whose = "mine" if reason is Reason.TOO_DIFFERENT else "where most owners put it"
-            return f"{reason.words}: its mean of class {label} is {errors:.0f} standard errors from {whose}"
-        if reason is Reason.COPY:
-            return f"counted once: too much like sender {twin} to be independent"
-        return reason.words
-
-
-@dataclass(frozen=True, eq=False)
-class Weighed:
-    """What one receiver made of M senders: the parts of a decision."""
-
-    answer: Answer
-    weights: Floats
-    reasons: Integers
-    class_reasons: Integers
-    errors: Floats
-    twins: Integers
-
-    def light(self) -> Weighed:
-        """Return the same with no more than head and bias of the classifier: for worlds of very many receivers."""
-        empty = np.zeros((0, self.answer.head.shape[1]))
-        nothing = Scatter(np.ones(empty.shape[1]), empty)
-        light = replace(self.answer, locations=empty, scatter=nothing, calibrate=_not_kept)
-        return replace(self, answer=light)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,8 +247,12 @@ class Evidence(Rule):
         x, y = _present(samples)
         reasons, places, statements = _usable(own, theirs)
         about = x - np.asarray(own.rows)[y]
-        voice = None if voices is None else _numbered(voices, places, len(theirs))
-        pooled = _drawn(statements, rng) if voice is None else _drawn(_merged(statements, voice, rng), rng)
+        voice = None if voices is None else voice_numbers(voices, places, len(theirs))
+        pooled = (
+            draw_statements(statements, rng)
+            if voice is None
+            else draw_statements(merge_voices(statements, voice, rng), rng)
+        )
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
         trust = self._trust(np.bincount(label, minlength=1))
         scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)
@@ -458,8 +307,8 @@ class Evidence(Rule):
                 if far.any():
                     return self._without(far, own, theirs, samples, rng, voices, (claims, errors, places))
                 answer, disputed, located = alone, known, replace(located, shares=np.zeros_like(located.shares))
-        return self._words(
-            answer, claims, located, weights, reasons, places, _Findings(errors, apart, kept, refused, disputed)
+        return weighed(
+            answer, claims, located, weights, reasons, places, Findings(errors, apart, kept, refused, disputed)
         )
 
     def _without(
@@ -564,7 +413,7 @@ class Evidence(Rule):
             wider = np.sqrt(counts / np.maximum(counts - 1, 1))[:, None]
             scores = (locations[y] + wider * (x - np.asarray(own.rows)[y])) @ head.T + start
             scores[:, held] -= off[y][:, None]
-            lowered = _lowering(scores, held, disputed, located.products, variance)
+            lowered = lowering(scores, held, disputed, located.products, variance)
             bias[disputed] = start[disputed] - np.maximum(lowered, lean[disputed])
         moved = bias - start
         # What all classes have in common decides nothing: without it, scores are small numbers.
@@ -577,57 +426,9 @@ class Evidence(Rule):
         bias[silent] = bias[answered].min() - size * loudest - 1
 
         def calibrate() -> tuple[float, float]:
-            return _calibrated(others() if others else scatter, moved, answered, locations, located, x, y, own)
+            return calibrated(others() if others else scatter, moved, answered, locations, located, x, y, own)
 
         return Answer(head, bias, answered, locations, scatter, calibrate)
-
-    def _words(
-        self,
-        answer: Answer,
-        claims: Claims,
-        located: Located,
-        weights: Floats,
-        reasons: Integers,
-        places: Integers,
-        found: _Findings,
-    ) -> Weighed:
-        senders = len(reasons)
-        shares = np.zeros((senders, claims.classes))
-        class_reasons = np.full((senders, claims.classes), int(Reason.SILENT), dtype=np.int64)
-        class_reasons[reasons != int(Reason.KEPT)] = reasons[reasons != int(Reason.KEPT)][:, None]
-        deviation = np.zeros((senders, claims.classes))
-        from_location = np.zeros(len(claims.label))
-        from_location[found.kept] = found.apart
-        answered = np.isin(np.arange(claims.classes), answer.known)
-        twins = _twins(claims, weights, places, senders)
-        for number, (who, label) in enumerate(zip(claims.owner, claims.label, strict=True)):
-            if who == 0:
-                continue
-            place = places[who]
-            tested = np.isfinite(found.errors[number])
-            deviation[place, label] = found.errors[number] if tested else from_location[number]
-            share = located.shares[label, number]
-            shares[place, label] = share if answered[label] else 0.0
-            if found.refused[who]:
-                reason = Reason.TOO_DIFFERENT
-            elif label in found.disputed:
-                reason = Reason.DISPUTED
-            elif weights[number] < 1:
-                reason = Reason.SAME_VOICE if _shares_voice(claims, number) else Reason.COPY
-            elif share <= 0:
-                reason = Reason.DISSENTS
-            else:
-                reason = Reason.KEPT
-            class_reasons[place, label] = int(reason)
-        for who in range(1, len(places)):
-            if found.refused[who]:
-                reasons[places[who]] = int(Reason.TOO_DIFFERENT)
-            elif twins[places[who]] >= 0:
-                reasons[places[who]] = int(Reason.COPY)
-            elif not shares[places[who]].any():
-                among = (class_reasons[places[who]] == int(Reason.DISPUTED)).any()
-                reasons[places[who]] = int(Reason.DISPUTED if among else Reason.DISSENTS)
-        return Weighed(answer, shares, reasons, class_reasons, deviation, twins)
 
 
 def _far(whole: Floats, owner: Integers, senders: int) -> Booleans:
@@ -674,155 +475,8 @@ def _usable(own: Statement, theirs: Sequence[Statement | None]) -> tuple[Integer
     return reasons, np.array(places), statements
 
 
-def _numbered(voices: Sequence[Hashable], places: Integers, senders: int) -> Integers:
-    """Return the number of the voice of every usable statement; the receiver has one of its own."""
-    if len(voices) != senders:
-        raise ValueError(f"voices has {len(voices)} values for {senders} statements: give one for each")
-    numbers: dict[Hashable, int] = {}
-    return np.array([-1 if place < 0 else numbers.setdefault(voices[place], len(numbers)) for place in places])
-
-
-def _shares_voice(claims: Claims, number: int) -> bool:
-    """Return whether a claim counts together with another one of its class, since both came in by one member."""
-    if claims.voice is None:
-        return False
-    return int(((claims.label == claims.label[number]) & (claims.voice == claims.voice[number])).sum()) > 1
-
-
-def _merged(statements: list[Statement], voice: Integers, rng: np.random.Generator | None) -> list[Statement]:
-    """Return one statement for each voice, whose scatter is the mean of its members'; the own one first.
-
-    Of a voice with many members some are drawn, so that there are about SKETCHES in all.
-    """
-    names = np.unique(voice)
-    most, draws = max(1, SKETCHES // len(names)), rng or np.random.default_rng(0)
-    found = []
-    for name in names:
-        those = np.flatnonzero(voice == name)
-        those = those if len(those) <= most else np.sort(draws.choice(those, most, replace=False))
-        some = [statements[place].numpy() for place in those]
-        factors = np.concatenate([np.asarray(one.factors) for one in some]) / np.sqrt(len(some))
-        diagonal = np.mean([np.asarray(one.diagonal) for one in some], axis=0)
-        counts = np.sum([np.asarray(one.counts) for one in some], axis=0)
-        found.append(Statement(some[0].rows, counts, factors, diagonal))
-    return found
-
-
-def _drawn(statements: list[Statement], rng: np.random.Generator | None) -> list[Statement]:
-    """Return the statements whose scatter is pooled, the own one first."""
-    if len(statements) <= SKETCHES:
-        return statements
-    others = (rng or np.random.default_rng(0)).choice(len(statements) - 1, SKETCHES - 1, replace=False)
-    return [statements[0], *(statements[1 + place] for place in np.sort(others))]
-
-
-@dataclass(frozen=True, eq=False)
-class _Findings:
-    """What vetting and disputes found: errors [N], apart [kept], kept [N], refused [senders], disputed classes."""
-
-    errors: Floats
-    apart: Floats
-    kept: Booleans
-    refused: Booleans
-    disputed: Integers
-
-
 def _only(located: Located, kept: Booleans) -> Located:
     return Located(located.mixture[:, kept], located.shares[:, kept], located.projected[:, kept], located.products)
-
-
-def _twins(claims: Claims, weights: Floats, places: Integers, senders: int) -> Integers:
-    """Return the sender that each one is too much like in all that both claim, or -1."""
-    found = np.full(senders, -1)
-    squares = np.diag(claims.products)
-    for who in range(1, len(places)):
-        mine = np.flatnonzero(claims.owner == who)
-        if not len(mine) or (weights[mine] == 1).any() or _shares_voice(claims, int(mine[0])):
-            continue
-        same = np.flatnonzero((claims.label == claims.label[mine[0]]) & (claims.owner != who) & (claims.owner > 0))
-        if len(same):
-            apart = squares[same] - 2 * claims.products[same, mine[0]]
-            found[places[who]] = places[claims.owner[same[int(apart.argmin())]]]
-    return found
-
-
-def _calibrated(
-    scatter: Scatter,
-    moved: Floats,
-    answered: Integers,
-    locations: Floats,
-    located: Located,
-    x: Floats,
-    y: Integers,
-    own: Statement,
-) -> tuple[float, float]:
-    """Return the temperature of probabilities, and the distance from which a sample belongs to no class.
-
-    Both come from the own samples, each without its part in the location of its class, and with the scatter of others:
-    what tests is no part of what is tested. `moved` [C] is what the biases were lowered by.
-    """
-    if not len(y):
-        return 1.0, float("inf")
-    distances = scatter.vectors(x).distances(scatter.vectors(locations[answered]))
-    gain, usable = _without_itself(x, y, scatter, locations, located, own)
-    usable &= np.isin(y, answered)
-    if not usable.any():
-        return 1.0, float("inf")
-    rows, places = np.arange(len(y)), np.searchsorted(answered, np.where(usable, y, answered[0]))
-    distances[rows, places] += gain
-    distances, places = distances[usable], places[usable]
-    reach = float(np.quantile(distances.min(axis=1), 1 - OUTLIERS))
-    return _temperature(moved[answered] - 0.5 * distances, places), reach
-
-
-def _without_itself(
-    x: Floats, y: Integers, scatter: Scatter, locations: Floats, located: Located, own: Statement
-) -> tuple[Floats, Booleans]:
-    """Return how much further [S] each own sample is from the location of its class without its own part in it.
-
-    Squared Mahalanobis distances; and for which samples it could be worked out: a class of one leaves nothing.
-    """
-    counts = np.asarray(own.counts)
-    # Claims are ordered by sender, the receiver's first, and within a sender by class.
-    order = np.cumsum(counts > 0) - 1
-    parts = located.shares[y, order[y]] / np.maximum(counts[y] - 1, 1)
-    rest, places = scatter.vectors(x - np.asarray(own.rows)[y]), scatter.vectors(x - locations[y])
-    between = (rest.scaled * places.scaled).sum(axis=1) - (rest.taken * places.taken).sum(axis=1)
-    gain = 2 * parts * between + parts**2 * rest.squares()
-    return np.where(counts[y] > 1, gain, 0.0), counts[y] > 1
-
-
-def _lowering(scores: Floats, held: Integers, disputed: Integers, products: Floats, variance: Floats) -> Floats:
-    """Return by how much the biases of disputed classes go down [K]: until they take no more than THEFT own samples.
-
-    And at least so far that the mean of a class which is held lies MARGIN standard deviations on its own side.
-    """
-    lead = np.sort(scores[:, disputed].max(axis=1) - scores[:, held].max(axis=1))[::-1]
-    allowed = int(THEFT * len(lead))
-    lowered = max(0.0, float(lead[allowed]) + 1e-9) if allowed < len(lead) else 0.0
-    squares = np.diag(products)
-    middle = 0.5 * (squares[disputed][:, None] + squares[held][None] - 2 * products[np.ix_(disputed, held)])
-    margin = MARGIN * (1 + LENIENT / max(len(scores) - len(held), 1))
-    wanted = (margin * np.sqrt(variance[np.ix_(disputed, held)]) - middle).max(axis=1)
-    found: Floats = np.maximum(lowered, wanted)
-    return found
-
-
-def _temperature(scores: Floats, places: Integers) -> float:
-    """Return the temperature of a grid that gives the own samples the highest likelihood."""
-    best, lowest = 1.0, np.inf
-    rows = np.arange(len(places))
-    for temperature in np.geomspace(0.25, 128, 37):
-        scaled = scores / temperature
-        raised = scaled - scaled.max(axis=1, keepdims=True)
-        loss = float((np.log(np.exp(raised).sum(axis=1)) - raised[rows, places]).mean())
-        if loss < lowest:
-            best, lowest = float(temperature), loss
-    return best
-
-
-def _not_kept() -> NoReturn:
-    raise ValueError("probabilities were not kept: ask the rule itself, not a world of many peers")
 
 
 def _refuse_heads() -> NoReturn:

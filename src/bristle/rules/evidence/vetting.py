@@ -11,6 +11,15 @@ import numpy as np
 from bristle.rules.evidence.location import FEW, Claims, Integers, Located, disagree, typical_of
 from bristle.rules.evidence.statement import Floats
 
+LENIENT = 20.0
+"""Degrees of freedom at which a receiver is twice as lenient as with very many."""
+
+MARGIN = 2.33
+"""Standard deviations that a class which the receiver holds must be from a disputed one; more with few samples."""
+
+THEFT = 0.01
+"""The share of the own samples, each judged without itself, that disputed classes may take."""
+
 EXTRA = 3.0
 """Standard errors of a claim by which foreign classes are kept from own ones where few owners are outvoted."""
 
@@ -251,4 +260,20 @@ def _reached(away: Floats, votes: Floats) -> Floats:
     order = np.argsort(-away, axis=1, kind="stable")
     rank = (np.cumsum(votes[order], axis=1) < FEW - 1e-9).sum(axis=1)
     found: Floats = np.take_along_axis(away, np.take_along_axis(order, rank[:, None], axis=1), axis=1)[:, 0]
+    return found
+
+
+def lowering(scores: Floats, held: Integers, disputed: Integers, products: Floats, variance: Floats) -> Floats:
+    """Return by how much the biases of disputed classes go down [K]: until they take no more than THEFT own samples.
+
+    And at least so far that the mean of a class which is held lies MARGIN standard deviations on its own side.
+    """
+    lead = np.sort(scores[:, disputed].max(axis=1) - scores[:, held].max(axis=1))[::-1]
+    allowed = int(THEFT * len(lead))
+    lowered = max(0.0, float(lead[allowed]) + 1e-9) if allowed < len(lead) else 0.0
+    squares = np.diag(products)
+    middle = 0.5 * (squares[disputed][:, None] + squares[held][None] - 2 * products[np.ix_(disputed, held)])
+    margin = MARGIN * (1 + LENIENT / max(len(scores) - len(held), 1))
+    wanted = (margin * np.sqrt(variance[np.ix_(disputed, held)]) - middle).max(axis=1)
+    found: Floats = np.maximum(lowered, wanted)
     return found

@@ -15,8 +15,8 @@ from typing import Any
 from bristle._core import Array
 from bristle.rules.evidence import Evidence
 from bristle.rules.evidence.location import FEW, MOST
-from bristle.rules.evidence.rule import APART, DIFFERING, DISSENT, INSIDE, LEAN, LENIENT, MARGIN, THEFT
-from bristle.rules.evidence.vetting import DISTORTION, EXTRA, SURE
+from bristle.rules.evidence.rule import APART, DIFFERING, DISSENT, INSIDE, LEAN
+from bristle.rules.evidence.vetting import DISTORTION, EXTRA, LENIENT, MARGIN, SURE, THEFT
 from bristle.simulation.large.scatter import Sketches, eye, pooled
 
 FLAT = 1e3
@@ -402,7 +402,7 @@ class _Weighing:
         return head, torch.where(known, bias, least[:, None])
 
     def _lowering(self, located: _Located, head: Array, locations: Array, bias: Array, disputed: Array) -> Array:
-        """Return by how much the biases of disputed classes go down [B, C]; see `bristle.rules.evidence.rule`."""
+        """Return by how much the biases of disputed classes go down [B, C]; see `vetting.lowering` of the rule."""
         torch, held = self.torch, self.held
         counts = torch.take_along_dim(self.counts[:, :, 0], self.place, dim=1)
         wider = (counts / (counts - 1).clamp(min=1)).sqrt()[:, :, None]

@@ -15,7 +15,7 @@ from bristle._core import Array, to_numpy
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Local
 from bristle.rules.evidence import Evidence, Statement
-from bristle.rules.evidence.rule import SKETCHES
+from bristle.rules.evidence.voices import SKETCHES
 from bristle.simulation.large.device import free_bytes
 from bristle.simulation.large.evidence import Stated, Verdicts, weigh
 from bristle.simulation.large.memory import WORKING_BYTES, heard_by_each, one_list, suits
