@@ -18,6 +18,9 @@ MOST_TRIES = 6
 LEAST_SHARE = 8
 """Addresses that one member may always pass on, however small the list is."""
 
+CALLS_A_SECOND = 0.5
+"""Calls in the long run to addresses that others passed on, once half of the slots are taken."""
+
 
 @dataclass
 class Contact:
@@ -46,6 +49,8 @@ class Contacts:
         self._limits = limits
         self._rng = rng
         self._contacts: dict[Address, Contact] = {}
+        self._named: dict[Address, Contact] = {}
+        self._calls = TokenBucket(CALLS_A_SECOND, limits.neighbours)
 
     def __contains__(self, address: Address) -> bool:
         return address in self._contacts
@@ -59,12 +64,12 @@ class Contacts:
 
     def name(self, address: Address, now: float) -> None:
         """Add an address that the user named."""
-        self._contacts[address] = Contact(named=True, source=b"", next_try=now)
+        self._contacts[address] = self._named[address] = Contact(named=True, source=b"", next_try=now)
 
     @property
     def named(self) -> list[Address]:
         """The addresses that the user named."""
-        return [address for address, contact in self._contacts.items() if contact.named]
+        return list(self._named)
 
     def hand_on(self, address: Address, source: bytes, now: float, *, key_id: bytes = b"") -> bool:
         """Add an address that a member passed on, with its key id; return False if its share is used up."""
@@ -84,22 +89,27 @@ class Contacts:
         contact = self._found(address)
         return contact is not None and contact.named
 
-    def due(self, now: float, *, named_only: bool, linked: Container[bytes] = ()) -> list[Address]:
+    def due(self, now: float, *, taken: int, linked: Container[bytes] = ()) -> list[Address]:
         """Return the addresses to call now and schedule their retries; forget those that failed too often.
 
-        Peers that are neighbours already, at any of their addresses, are not called.
+        Peers that are neighbours already, at any of their addresses, are not called. If all slots are `taken`, only
+        named peers are. From half of the slots on, the others are called a few at a time, the least tried first: where
+        most peers have no free slot, each would otherwise keep calling all that it knows.
         """
+        hurried = 2 * taken < self._limits.neighbours
+        named_only = taken >= self._limits.neighbours or not (hurried or self._calls.available(now) >= 1)
+        contacts = list((self._named if named_only else self._contacts).items())
+        if not hurried:
+            self._rng.shuffle(contacts)
+            contacts.sort(key=lambda each: each[1].tries)
         due = []
-        for address, contact in list(self._contacts.items()):
-            if (
-                contact.connected
-                or contact.key_id in linked
-                or contact.next_try > now
-                or (named_only and not contact.named)
-            ):
+        for address, contact in contacts:
+            if contact.connected or contact.key_id in linked or contact.next_try > now:
                 continue
             if contact.tries >= MOST_TRIES and not contact.named:
                 del self._contacts[address]
+                continue
+            if not (hurried or contact.named or self._calls.take(1, now)):
                 continue
             wait = min(self._limits.longest_retry, self._limits.retry * 2 ** min(contact.tries, 16))
             contact.next_try = now + wait * self._rng.uniform(0.75, 1.25)
@@ -130,6 +140,7 @@ class Contacts:
         """Forget an address: it is our own, or its peer was banned."""
         if not isinstance(address, Via):
             self._contacts.pop(address, None)
+            self._named.pop(address, None)
 
     def _found(self, route: Route) -> Contact | None:
         return None if isinstance(route, Via) else self._contacts.get(route)

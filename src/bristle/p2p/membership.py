@@ -480,7 +480,7 @@ class Membership:
             if now > guest.began + ANSWER_WITHIN:
                 self._dismiss(guest)
         self.meetings.tick(now)
-        for address in self.contacts.due(now, named_only=self.slots.full, linked=self.links):
+        for address in self.contacts.due(now, taken=len(self.links), linked=self.links):
             contact = self.contacts.get(address)
             # A router that sees a stranger's call before its own side's may take that amiss: call at the same time.
             if not (contact.key_id and self.meetings.ask(contact.key_id, now)) or contact.named or contact.tries > 1:
