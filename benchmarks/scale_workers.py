@@ -4,8 +4,9 @@
     torchrun --nproc-per-node 2 benchmarks/scale_workers.py --out docs/scale/rows.jsonl           # two of them
 
 Every worker holds a part of the peers, and copies of the heads that these hear from others. `--device cuda` gives each
-worker of a machine a device of its own, and heads go from device to device by NCCL; where there are fewer devices they
-are shared, and heads go through the processor's memory by gloo.
+worker of a machine a device of its own, and heads go from device to device by NCCL. Where there are fewer devices they
+are shared, and workers read the heads from each other's memory, as they do on processors. `--gloo` lets heads go as
+between machines, to compare.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +31,12 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--narrow", action="store_true", help="keep moments and share heads in 16 bits")
+    parser.add_argument("--gloo", action="store_true", help="send heads by gloo where workers could read them")
     parser.add_argument("--out", type=Path, help="add a row to this file")
     options = parser.parse_args()
     workers = Workers.join()
+    if options.gloo:
+        workers = replace(workers, together=False)
     device = options.device
     if device == "cuda" and torch.cuda.device_count() > 1:
         device = f"cuda:{int(os.environ.get('LOCAL_RANK', workers.rank)) % torch.cuda.device_count()}"
@@ -46,6 +51,12 @@ def main() -> None:
         given = world.advance(weigh=iteration == options.iterations)
         spent.append(synchronised(device) - begin)
     assert given is not None
+    exchange = world._exchange
+    exchanges: list[float] = []
+    while exchange is not None and len(exchanges) < 9:
+        begin = synchronised(device)
+        exchange()  # Once more, of the same heads.
+        exchanges.append(synchronised(device) - begin)
     chosen = evaluated_peers(scenario, 200)
     measured = measure_large(world, given, peers=chosen)
     heads = torch.zeros((len(chosen), *world.head_shape))
@@ -57,10 +68,12 @@ def main() -> None:
     row = {
         "what": "workers",
         "workers": workers.size,
+        "gloo": options.gloo,
         "nodes": options.nodes,
         "iterations": options.iterations,
         "shared": precision.shared,
         "seconds_an_iteration": slowest,
+        "seconds_an_exchange": float(max_of(workers, np.median(exchanges))) if exchanges else 0.0,
         "nodes_a_worker": world.territory.nodes,
         "copies_a_worker": world.territory.halo,
         "bytes_received_an_iteration": world.territory.halo * world.plan.heads * world.plan.shared_width // 4,

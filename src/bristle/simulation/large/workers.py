@@ -6,8 +6,11 @@ and call `Workers.join()` in it.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +18,10 @@ from typing import Any
 import numpy as np
 
 from bristle._core import Array
+from bristle.simulation.large.shared_memory import open_shared, shared_zeros
 from bristle.simulation.topology import Integers
+
+LOG = logging.getLogger("bristle.simulation")
 
 
 @dataclass(frozen=True)
@@ -26,18 +32,23 @@ class Workers:
     ----------
     rank, size : int
     direct : bool
-        Whether their devices send to each other directly (NCCL); otherwise it goes through the processor's memory.
+        Whether their devices send to each other directly (NCCL).
+    together : bool
+        Whether all are processes of one machine, so that they can read each other's memory. Without either, what they
+        send goes through the processor's memory (gloo).
     """
 
     rank: int = 0
     size: int = 1
     direct: bool = False
+    together: bool = False
 
     @classmethod
     def join(cls) -> Workers:
         """Join the other workers, as the environment that torchrun sets says; alone where there is none.
 
-        They talk by NCCL where every worker of the machine has a CUDA device of its own, and by gloo elsewhere.
+        They talk by NCCL where every worker of the machine has a CUDA device of its own, and by gloo elsewhere. Without
+        NCCL they read each other's memory where LOCAL_WORLD_SIZE says that all are on this machine.
         """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
@@ -46,10 +57,12 @@ class Workers:
         from torch import distributed  # noqa: PLC0415
 
         devices = torch.cuda.device_count() if distributed.is_nccl_available() else 0
-        backend = backend_of(devices, here=int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+        here = os.environ.get("LOCAL_WORLD_SIZE")
+        backend = backend_of(devices, here=int(here or size))
         if not distributed.is_initialized():
             distributed.init_process_group(backend)
-        return cls(distributed.get_rank(), distributed.get_world_size(), direct="nccl" in backend)
+        together = here is not None and int(here) == size
+        return cls(distributed.get_rank(), distributed.get_world_size(), "nccl" in backend, together)
 
     def share_of(self, count: int, rank: int | None = None) -> range:
         """Return which of `count` things belong to a worker (this one by default)."""
@@ -65,6 +78,55 @@ class Workers:
         total = values.clone() if self.direct else values.cpu()
         distributed.all_reduce(total)
         return total.to(values.device)
+
+    def gather(self, message: str) -> list[str]:
+        """Return every worker's message."""
+        import torch  # noqa: PLC0415
+
+        data = message.encode()
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(data)
+        lengths = self.add(lengths)
+        rows = torch.zeros((self.size, int(lengths.max())), dtype=torch.uint8)
+        rows[self.rank, : len(data)] = torch.tensor(list(data), dtype=torch.uint8)
+        return [bytes(row[:length].tolist()).decode() for row, length in zip(self.add(rows), lengths, strict=True)]
+
+    def meet(self, device: Any) -> None:
+        """Wait until every worker's work on its device is done."""
+        import torch  # noqa: PLC0415
+
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        # No barrier(): where there is NCCL that would need devices.
+        self.add(torch.zeros(1))
+
+    def pools(self, shape: tuple[int, int], *, like: Array) -> tuple[Array, list[Array] | None]:
+        """Return zeros that the other workers can read, and theirs as vectors by rank (none of its own).
+
+        Where one worker cannot, no worker can: then it returns None for theirs, and logs why.
+        """
+        pool: Array | None = None
+        handles: list[str] = []
+        theirs: list[Array] = []
+        reason = ""
+        with ExitStack() as until_open:
+            # Whatever goes wrong, the others wait to hear of it, and there is gloo.
+            try:
+                pool, handle = shared_zeros(shape, like=like, until_open=until_open)
+                handles = ["" if rank == self.rank else handle() for rank in range(self.size)]
+            except Exception as error:
+                reason = _first_line(error)
+            given = [json.loads(some) for some in self.gather(json.dumps(handles))]
+            try:
+                if all(given):
+                    mine = [some[self.rank] for some in given]
+                    theirs = [open_shared(some, like=like) if some else like.new_zeros(0) for some in mine]
+            except Exception as error:
+                reason = _first_line(error)
+            reasons = [some for some in self.gather(reason) if some]
+        if reasons and self.rank == 0:
+            LOG.warning("workers cannot read each other's memory (%s): heads go by gloo, which is slower", reasons[0])
+        return like.new_zeros(shape) if pool is None else pool, None if reasons else theirs
 
     def leave(self) -> None:
         """Leave the group of workers."""
@@ -139,19 +201,52 @@ class Territory:
         place[others] = len(local) + np.arange(len(others))
         return place[mine]
 
-    def exchange(self, torch: Any, device: Any) -> Callable[[Array], None] | None:
-        """Return what brings the others' part of a pool [P, ...] up to date; None for a single worker."""
-        if self.workers.size == 1:
-            return None
+    def pool(self, width: int, *, like: Array) -> tuple[Array, Callable[[], None] | None]:
+        """Return the pool [P, width] of this worker, and what brings the others' part of it up to date.
+
+        The pool is zeros with the type and device of `like`; a single worker has nothing to bring up to date (None).
+        All workers must call this together, and then what it returns.
+        """
+        shape, workers = (self.nodes + self.halo, width), self.workers
+        if workers.size == 1:
+            return like.new_zeros(shape), None
+        if not workers.together or (workers.direct and like.device.type == "cuda"):
+            pool = like.new_zeros(shape)
+            return pool, self._by_messages(pool)
+        pool, theirs = workers.pools(shape, like=like)
+        return pool, self._by_messages(pool) if theirs is None else self._by_reading(pool, theirs)
+
+    def _by_reading(self, pool: Array, theirs: list[Array]) -> Callable[[], None]:
+        """Return what copies others' rows out of their pools."""
+        import torch  # noqa: PLC0415
+
+        copies, first = [], self.nodes
+        for rank, needed in enumerate(self.needed):
+            if len(needed):
+                rows = torch.as_tensor(np.searchsorted(self._nodes_of(rank), needed), device=pool.device)
+                copies.append((theirs[rank].view(-1, pool.shape[1]), rows, pool[first : first + len(needed)]))
+            first += len(needed)
+
+        def exchange() -> None:
+            self.workers.meet(pool.device)  # Everybody has written.
+            for source, rows, target in copies:
+                torch.index_select(source, 0, rows, out=target)
+            self.workers.meet(pool.device)  # Everybody has read.
+
+        return exchange
+
+    def _by_messages(self, pool: Array) -> Callable[[], None]:
+        """Return what sends to others the rows that they need, and gets theirs."""
+        import torch  # noqa: PLC0415
         from torch import distributed  # noqa: PLC0415
 
         place, local = self._places()
         sent = [place[self._needed_by(rank)[self.workers.rank]] for rank in range(self.workers.size)]
         outgoing, incoming = [len(some) for some in sent], [len(some) for some in self.needed]
-        chosen, first = torch.as_tensor(np.concatenate(sent), device=device), len(local)
-        way = device if self.workers.direct else "cpu"
+        chosen, first = torch.as_tensor(np.concatenate(sent), device=pool.device), len(local)
+        way = pool.device if self.workers.direct else "cpu"
 
-        def exchange(pool: Array) -> None:
+        def exchange() -> None:
             # As bytes: gloo does not know every type of number.
             gives = pool[chosen].view(torch.uint8).to(way)
             takes = torch.empty((sum(incoming), *gives.shape[1:]), dtype=torch.uint8, device=way)
@@ -179,3 +274,7 @@ class Territory:
     def _nodes_of(self, rank: int) -> Integers:
         peers, attackers = self.workers.share_of(self.peers, rank), self.workers.share_of(self.attackers, rank)
         return np.concatenate([np.arange(peers.start, peers.stop), self.peers + np.array(attackers, dtype=np.int64)])
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

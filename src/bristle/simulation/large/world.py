@@ -124,14 +124,13 @@ class LargeWorld:
         self._first = torch.zeros((nodes, *self.head_shape), dtype=kinds.first.dtype, device=device)
         self._second = torch.zeros((nodes, *self.head_shape), dtype=kinds.second.dtype, device=device)
         self._steps = torch.zeros(nodes, dtype=torch.int64, device=device)
-        size = (nodes + territory.halo, self.head_shape[0] * self.head_shape[1])
-        self._pool = torch.zeros(size, dtype=self._table.dtype, device=device)
+        width = self.head_shape[0] * self.head_shape[1]
+        self._pool, self._exchange = territory.pool(width, like=self._table)
         self._claims = self._claimed() if scenario.rule.uses_claims else None
         forgets = type(scenario.rule) in FORGETFUL
-        self._previous = None if forgets else torch.zeros((self._peers, size[1]), device=device)
+        self._previous = None if forgets else torch.zeros((self._peers, width), device=device)
         self._keys = torch.zeros(2, dtype=torch.int64, device=device)
         self._given = torch.zeros(2, dtype=torch.float64, device=device)
-        self._exchange = territory.exchange(torch, device)
         self._fused = fused_for(self.data.train) if self._index.shape[1] <= MOST_MODELS else None
 
     def _claimed(self) -> Array:
@@ -179,7 +178,7 @@ class LargeWorld:
                 self._graph = self._capture(iteration)
             self._graph.replay()
         if self._exchange is not None:
-            self._exchange(self._pool)
+            self._exchange()
         self.iteration = iteration
         if not weigh:
             return None
