@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from bristle._core import Array, Pool, argsort, spread
 from bristle._core.validation import check_count, check_positive, check_share
-from bristle.learning.metrics import f1_scores, samples_per_class
+from bristle.learning.metrics import samples_per_class
 from bristle.rules.base import Rule, Verdict, stay
 from bristle.rules.call import Call, Draw, Task
 from bristle.rules.checks import Measure
@@ -169,8 +169,7 @@ class Integrator(Rule):
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
         counts = samples_per_class(evaluation.labels, inbox.classes, own.dtype)
         known = counts >= self.kappa
-        predictions = inbox.predictions(evaluation.features)
-        f1 = f1_scores(predictions, evaluation.labels[:, None, :], inbox.classes, own.dtype)
+        f1 = inbox.f1_scores(evaluation.features, evaluation.labels)
         weights, certainty = self.weigh(xp, f1, known)
         shares = weights / (1 + xp.sum(weights, axis=1, keepdims=True))
         everything = xp.concat([1 - xp.sum(shares, axis=1, keepdims=True), shares], axis=1)
