@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, Literal, get_args
 
 from bristle._core import Array, Pool, argsort, spread
+from bristle._core.short_rows import LONGEST, has_kernels
 from bristle._core.validation import check_count, check_positive, check_share
 from bristle.learning.metrics import samples_per_class
 from bristle.rules.base import Rule, Verdict, stay
@@ -182,6 +183,10 @@ class Integrator(Rule):
 
         `f1` [B, 1 + M, C] with the own head first; `known` [B, C] is the mask of the familiar classes.
         """
+        if has_kernels(f1) and f1.dtype == xp.float32 and f1.shape[2] <= LONGEST and self.score != "author":
+            from bristle.rules.bristle_kernel import weigh_on_device  # noqa: PLC0415
+
+            return weigh_on_device(self, f1, known)
         own, models = f1[:, :1, :], f1[:, 1:, :]
         best = _best(xp, models, known, self.phi)
         certainty = _certainty(xp, models, best)

@@ -20,6 +20,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from bristle.learning import TrainingSettings
+from bristle.rules import bristle_kernel
+from bristle.rules.bristle import Integrator
 from bristle.simulation.large.fused import Batches, Fused, Moments, WeightedSum
 
 TYPES = {
@@ -31,6 +33,8 @@ TYPES = {
 # Shared memory of a block, in bytes; registers of a thread.
 SHARED, REGISTERS = 227 << 10, 255
 PEERS, MODELS, CLASSES, FEATURES, TESTS, BATCH = 2, 10, 10, 800, 40, 5
+
+OPTIONS = ("num_warps", "num_stages", "enable_fp_fusion")
 
 Resources = list[tuple[str, dict[str, int]]]
 
@@ -45,7 +49,7 @@ class _Compiled:
         return self.compile
 
     def compile(self, *values: Any, **named: Any) -> None:
-        options = {name: named.pop(name) for name in ("num_warps", "num_stages") if name in named}
+        options = {name: named.pop(name) for name in OPTIONS if name in named}
         given = {**dict(zip(self.kernel.arg_names, values, strict=False)), **named}
         signature, constants, aligned = {}, {}, {}
         for place, parameter in enumerate(self.kernel.params):
@@ -94,6 +98,19 @@ def test_kernels_compile_for_sm_90_and_spill_nothing(dtype: Any) -> None:
     for head, level in ((asked, True), (asked, False), (own.view(shape), False)):
         fused.train(head, own.view(shape), moments, batches, pace, TrainingSettings(), level=level)
     assert {name for name, _ in found} == set(names)
+    _check(found)
+
+
+@pytest.mark.parametrize("score", ["split", "literal", "leave-out", "cubic"])
+def test_weights_compile_for_sm_90_and_spill_nothing(score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Resources = []
+    monkeypatch.setattr(bristle_kernel, "weigh_kernel", _Compiled(bristle_kernel.weigh_kernel, found))
+    f1, known = torch.zeros(PEERS, MODELS + 1, CLASSES), torch.ones(PEERS, CLASSES, dtype=torch.bool)
+    bristle_kernel.weigh_on_device(Integrator(score=score), f1, known)
+    _check(found)
+
+
+def _check(found: Resources) -> None:
     for name, used in found:
         print(name, used)  # For `pytest -s`.
         assert used["shared"] <= SHARED, name

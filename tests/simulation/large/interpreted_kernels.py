@@ -20,6 +20,8 @@ from bristle.learning.metrics import f1_scores, predict
 from bristle.learning.optimiser import HeadState, paces
 from bristle.learning.training import Batch, head_step, mean_shift
 from bristle.rules import Rule
+from bristle.rules.bristle import Integrator
+from bristle.rules.bristle_kernel import weigh_on_device
 from bristle.simulation import FeatureData, LargeWorld, Precision, RandomNeighbours, Scenario, on_device
 from bristle.simulation.large import world as large_world
 from bristle.simulation.large.fused import MOST_CLASSES, Batches, Fused, Moments, WeightedSum
@@ -56,6 +58,27 @@ def test_f1_is_that_of_plain_predictions_to_the_bit(size: tuple[int, ...], dtype
     wanted = f1_scores(predict(outputs).permute(0, 2, 1), labels[:, None, :], classes, torch.float32)
     found = Fused().f1_scores(pool, index, table, rows, labels, classes)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("score", ["split", "literal", "leave-out", "cubic"])
+@pytest.mark.parametrize("size", [(20, 11, 10, 40, 3), (9, 2, 3, 10, 3), (5, 20, 7, 12, 2), (3, 5, 1, 4, 3)], ids=str)
+def test_weights_are_those_of_plain_operations_and_the_same_are_zero(size: tuple[int, ...], score: Any) -> None:
+    batch, heads, classes, samples, phi = size
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, classes, (batch, samples), generator=draw)
+    guesses = torch.randint(0, classes, (batch, heads, samples), generator=draw)
+    guesses = torch.where(torch.rand(guesses.shape, generator=draw) < 0.6, labels[:, None, :], guesses)
+    f1 = f1_scores(guesses, labels[:, None, :], classes, torch.float32)
+    f1[1, :, 1:] = 0  # Mean and deviation of 1 and 0 are the same: no certainty, to the bit.
+    known = torch.nn.functional.one_hot(labels, classes).sum(dim=1) >= 3
+    known[0] = False
+    integrator = Integrator(score=score, phi=phi, kappa=3)
+    weights, certainty = integrator.weigh(namespace(f1), f1, known)
+    found, sure = weigh_on_device(integrator, f1, known)
+    torch.testing.assert_close(found, weights, rtol=1e-6, atol=2e-6)
+    torch.testing.assert_close(sure, certainty, rtol=0, atol=1e-6)
+    assert torch.equal(found > 0, weights > 0)
+    assert torch.equal(sure > 0, certainty > 0)
 
 
 def test_peers_without_held_out_samples_have_no_f1() -> None:
