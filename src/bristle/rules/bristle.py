@@ -9,8 +9,9 @@ from numbers import Real
 from typing import Any, Literal, get_args
 
 from bristle._core import Array, Pool, argsort, spread
+from bristle._core.short_rows import LONGEST, has_kernels
 from bristle._core.validation import check_count, check_positive, check_share
-from bristle.learning.metrics import f1_scores, samples_per_class
+from bristle.learning.metrics import samples_per_class
 from bristle.rules.base import Rule, Verdict, stay
 from bristle.rules.call import Call, Draw, Task
 from bristle.rules.checks import Measure
@@ -169,8 +170,7 @@ class Integrator(Rule):
             return stay(inbox, Reason.NOTHING_TO_TEST_ON)
         counts = samples_per_class(evaluation.labels, inbox.classes, own.dtype)
         known = counts >= self.kappa
-        predictions = inbox.predictions(evaluation.features)
-        f1 = f1_scores(predictions, evaluation.labels[:, None, :], inbox.classes, own.dtype)
+        f1 = inbox.f1_scores(evaluation.features, evaluation.labels)
         weights, certainty = self.weigh(xp, f1, known)
         shares = weights / (1 + xp.sum(weights, axis=1, keepdims=True))
         everything = xp.concat([1 - xp.sum(shares, axis=1, keepdims=True), shares], axis=1)
@@ -183,6 +183,10 @@ class Integrator(Rule):
 
         `f1` [B, 1 + M, C] with the own head first; `known` [B, C] is the mask of the familiar classes.
         """
+        if has_kernels(f1) and f1.dtype == xp.float32 and f1.shape[2] <= LONGEST and self.score != "author":
+            from bristle.rules.bristle_kernel import weigh_on_device  # noqa: PLC0415
+
+            return weigh_on_device(self, f1, known)
         own, models = f1[:, :1, :], f1[:, 1:, :]
         best = _best(xp, models, known, self.phi)
         certainty = _certainty(xp, models, best)

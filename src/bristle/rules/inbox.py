@@ -16,7 +16,7 @@ import numpy as np
 from bristle._core import Array, namespace, take_rows
 from bristle._core.arrays import diagonals
 from bristle._core.linear_algebra import distances_from, gram_about, mixtures_of
-from bristle.learning.metrics import predict
+from bristle.learning.metrics import f1_scores, predict
 
 # Numbers sorted at a time in one row of a block: many enough for little overhead, few enough for the cache.
 SHORTEST_ROW, LONGEST_ROW = 1 << 13, 1 << 15
@@ -79,6 +79,13 @@ class Inbox(ABC):
     def predictions(self, features: Array) -> Array:
         """Return the class that each head predicts [B, n, T] for `features` [B, T, D]."""
         return predict(self.logits(features))
+
+    def f1_scores(self, features: Array, labels: Array) -> Array:
+        """Return the F1 of each head in each class [B, n, C].
+
+        `features` [B, T, D] and `labels` [B, T], -1 = padding, are the samples.
+        """
+        return f1_scores(self.predictions(features), labels[:, None, :], self.classes, self.own.dtype)
 
     @abstractmethod
     def take(self, index: Array) -> Inbox:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from bristle._core import Array, namespace
 from bristle.learning import TrainingSettings
 
 # Largest number of models for which a weighted sum is unrolled; more would take long to compile.
 MOST_MODELS = 64
+# Largest number of classes for which F1 is fused: the outputs of a head must fit the rows of one product.
+MOST_CLASSES = 128
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,28 @@ class Moments:
     root: bool
 
 
+@dataclass(frozen=True)
+class WeightedSum:
+    """Weighted sums of own heads [B, F] and `pool[index]`, computed where they are used.
+
+    Parameters
+    ----------
+    own : array [B, F]
+        Own heads.
+    pool : array [P, F]
+        All heads as shared.
+    index : integer array [B, n]
+        Positions of each receiver's models in the pool.
+    weights : array [B, 1 + n, C] or [B, 1 + n, 1]
+        Weights of the own head and of the models, class by class or of whole heads.
+    """
+
+    own: Array
+    pool: Array
+    index: Array
+    weights: Array
+
+
 class Fused:
     """The kernels for CUDA devices. Results equal those of the plain operations within rounding."""
 
@@ -56,36 +81,40 @@ class Fused:
         """Return <table[rows], pool[index]> [B, T, n, C]; `pool` [P, F], `index` [B, n], `rows` [B, T]."""
         (batch, heads), samples, features = index.shape, rows.shape[1], table.shape[1]
         out = table.new_empty((batch, samples, heads, classes), dtype=namespace(table).float32)
-        narrow = table.element_size() == 2
         tile = min(128, _power(heads * classes))
         grid = (batch, -(-heads * classes // tile))
         self._kernels.outputs_kernel[grid](
             pool, index.contiguous(), table, rows.contiguous(), out, features, classes, heads, samples,
-            SAMPLES=_power(samples), ROWS=tile, DEPTH=64 if narrow else 32, PRECISION="ieee" if narrow else "tf32x3",
-            num_warps=4, num_stages=4,
+            SAMPLES=_power(samples), ROWS=tile, **_product(table), num_warps=4, num_stages=4,
         )  # fmt: skip
         return out
 
-    def predictions(self, outputs: Array) -> Array:
-        """Return the class with the largest of the `outputs` [B, T, n, C]: [B, n, T]."""
-        batch, samples, heads, classes = outputs.shape
-        out = outputs.new_empty((batch, heads, samples), dtype=namespace(outputs).int64)
-        rows, block = batch * samples * heads, 128
-        self._kernels.best_kernel[(-(-rows // block),)](
-            outputs, out, rows, heads, samples, classes, ROWS=block, CLASSES=_power(classes, 1), num_warps=4
-        )
+    def f1_scores(self, pool: Array, index: Array, table: Array, rows: Array, labels: Array, classes: int) -> Array:
+        """Return F1 [B, n, C] of the heads `pool[index]` on the samples `table[rows]`; `labels` [B, T], -1 = padding.
+
+        At most `MOST_CLASSES` classes.
+        """
+        (batch, heads), samples, features = index.shape, rows.shape[1], table.shape[1]
+        out = table.new_empty((batch, heads, classes), dtype=namespace(table).float32)
+        together = min(heads, MOST_CLASSES // classes)
+        self._kernels.f1_kernel[(batch, -(-heads // together))](
+            pool, index.contiguous(), table, rows.contiguous(), labels.contiguous(), out,
+            features, classes, heads, samples, HEADS=together, ROWS=_power(together * classes),
+            SPACES=_power(together, 1), CLASSES=_power(classes, 2), SAMPLES=min(64, _power(samples)),
+            **_product(table), num_warps=8, num_stages=3,
+        )  # fmt: skip
         return out
 
-    def combine(self, own: Array, pool: Array, index: Array, weights: Array, classes: int) -> Array:
-        """Return the weighted sums [B, F] of own heads [B, F] and `pool[index]`; `weights` [B, n, C] or [B, n, 1]."""
-        batch, models = index.shape
+    def combine(self, asked: WeightedSum, classes: int) -> Array:
+        """Return weighted sums [B, F]."""
+        own, (batch, models) = asked.own, asked.index.shape
         features = own.shape[1] // classes
         if models > MOST_MODELS:
             raise ValueError(f"a weighted sum of {models} models is not fused: at most {MOST_MODELS} are")
         out = own.new_empty(own.shape)
         self._kernels.combine_kernel[(batch * classes,)](
-            own, pool, index.contiguous(), weights.contiguous(), out, features, classes, weights.shape[2],
-            MODELS=models, DEPTH=_power(features), num_warps=2,
+            own, asked.pool, asked.index.contiguous(), asked.weights.contiguous(), out,
+            features, classes, asked.weights.shape[2], MODELS=models, DEPTH=_power(features), num_warps=2,
         )  # fmt: skip
         return out
 
@@ -104,7 +133,7 @@ class Fused:
 
     def train(
         self,
-        head: Array,
+        head: Array | WeightedSum,
         new_head: Array,
         moments: Moments,
         batches: Batches,
@@ -113,21 +142,33 @@ class Fused:
         *,
         level: bool,
     ) -> None:
-        """Train `head` [B, C, D] into `new_head`, which may be the same; with `level`, on rows about their means."""
-        peers, classes, features = head.shape
+        """Train heads [B, C, D] into `new_head`, where own heads may lie; with `level`, on rows about their means."""
+        peers, classes, features = new_head.shape
+        samples, mixes = batches.rows.shape[1], isinstance(head, WeightedSum)
+        # Where nothing is mixed, what stands for a pool, positions and weights is never read.
+        mixed = head if isinstance(head, WeightedSum) else WeightedSum(head, head, batches.rows, new_head)
+        # A head that is trained where it lies needs no copy before.
+        keeps = mixes or level or mixed.own.data_ptr() != new_head.data_ptr()
         rates, epsilons = pace
         self._kernels.train_kernel[(peers,)](
-            head, new_head, moments.first, moments.second, batches.table, batches.rows, batches.labels,
-            batches.shares, batches.trained, rates, epsilons, settings.l2, settings.beta1, settings.beta2,
-            features, classes, batches.rows.shape[1],
-            CLASSES=_power(classes), SAMPLES=_power(batches.rows.shape[1], 1), DEPTH=_power(features), LEVEL=level,
-            ROOT=moments.root, UNROLL=2, num_warps=4,
+            mixed.own, mixed.pool, mixed.index.contiguous(), mixed.weights.contiguous(), new_head,
+            moments.first, moments.second, batches.table, batches.rows, batches.labels, batches.shares, batches.trained,
+            rates, epsilons, settings.l2, settings.beta1, settings.beta2,
+            features, classes, samples, mixed.weights.shape[2], MODELS=mixed.index.shape[1],
+            CLASSES=_power(classes), SAMPLES=_power(samples, 1), DEPTH=_power(features), MIX=mixes, LEVEL=level,
+            KEEP=keeps, ROOT=moments.root, UNROLL=1 if mixes else 2, num_warps=4,
         )  # fmt: skip
 
 
 def fused_for(array: Array) -> Fused | None:
     """Return the kernels for the device of a torch tensor; None if there are none."""
     return Fused() if array.device.type == "cuda" and find_spec("triton") is not None else None
+
+
+def _product(table: Array) -> dict[str, Any]:
+    """Return how products with a table are taken: in 16 bits as they are, in 32 with three of 19 bits each."""
+    narrow = table.element_size() == 2
+    return {"DEPTH": 64 if narrow else 32, "PRECISION": "ieee" if narrow else "tf32x3"}
 
 
 def _power(number: int, least: int = 16) -> int:

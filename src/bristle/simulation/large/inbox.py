@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
 from bristle._core import Array, namespace, take_rows
 from bristle._core.short_rows import has_kernels, order_on_device
-from bristle.learning import predict
 from bristle.rules.inbox import ArrayInbox, Inbox
-from bristle.simulation.large.fused import Fused
+from bristle.simulation.large.fused import MOST_CLASSES, Fused, WeightedSum
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,15 @@ class SparseInbox(Inbox):
         Position of the receiver's own head in the pool; it is tested in the same precision as the models.
     fused : Fused, optional
         Kernels for the device.
+    defers : bool
+        Whether weighted sums are returned as `WeightedSum`, for training to compute them as it reads them.
     """
 
     pool: Array
     index: Array
     who: Array
-    fused: Fused | None = field(default=None)
+    fused: Fused | None = None
+    defers: bool = False
 
     @property
     def xp(self) -> Any:
@@ -81,39 +83,44 @@ class SparseInbox(Inbox):
     stacks = _of_copies("stacks")
     pick = _of_copies("pick")
 
-    def combine(self, weights: Array) -> Array:
+    def combine(self, weights: Array) -> Any:
         """Return the weighted sum of all heads."""
-        if self.fused is None:
-            return self.gathered.combine(weights)
-        return self.fused.combine(self.own, self.pool, self.index, weights[:, :, None], self.classes)
+        return self.gathered.combine(weights) if self.fused is None else self._sum(self.fused, weights[:, :, None])
 
-    def combine_rows(self, weights: Array) -> Array:
+    def combine_rows(self, weights: Array) -> Any:
         """Return the weighted sum of all heads, class by class."""
-        if self.fused is None:
-            return self.gathered.combine_rows(weights)
-        return self.fused.combine(self.own, self.pool, self.index, weights, self.classes)
+        return self.gathered.combine_rows(weights) if self.fused is None else self._sum(self.fused, weights)
+
+    def _sum(self, fused: Fused, weights: Array) -> Any:
+        asked = WeightedSum(self.own, self.pool, self.index, weights)
+        return asked if self.defers else fused.combine(asked, self.classes)
 
     def logits(self, features: Any) -> Array:
         """Return the outputs of all heads for samples that are rows of a table."""
         return self.own_logits(features).permute(0, 2, 1, 3)
 
-    def predictions(self, features: Any) -> Array:
-        """Return the class that each head predicts, for samples that are rows of a table."""
-        outputs = self.own_logits(features)
-        return predict(outputs).permute(0, 2, 1) if self.fused is None else self.fused.predictions(outputs)
+    def f1_scores(self, features: Any, labels: Array) -> Array:
+        """Return the F1 of each head in each class, for samples that are rows of a table."""
+        if self.fused is None or self.classes > MOST_CLASSES:
+            return super().f1_scores(features, labels)
+        table, rows = features.table, features.rows
+        return self.fused.f1_scores(self.pool, self._everyone, table, rows, labels, self.classes)
+
+    @property
+    def _everyone(self) -> Array:
+        """Positions of all heads in the pool [B, n], own head first."""
+        return namespace(self.index).concat([self.who[:, None], self.index], axis=1)
 
     def own_logits(self, features: TableRows) -> Array:
         """Return the outputs of all heads [B, T, n, C], own head first."""
         if self.fused is not None:
-            everyone = namespace(self.index).concat([self.who[:, None], self.index], axis=1)
-            return self.fused.outputs(self.pool, everyone, features.table, features.rows, self.classes)
+            return self.fused.outputs(self.pool, self._everyone, features.table, features.rows, self.classes)
         shared = ArrayInbox(self.pool[self.who].to(self.own.dtype), self.classes, self.gathered.models)
         return shared.logits(features.gathered(self.own.dtype)).permute(0, 2, 1, 3)
 
     def take(self, index: Array) -> Inbox:
         """Return the inbox with some of the models."""
-        chosen = take_rows(namespace(self.index), self.index, index)
-        return SparseInbox(self.own, self.classes, self.pool, chosen, self.who, self.fused)
+        return replace(self, index=take_rows(namespace(self.index), self.index, index))
 
 
 # Rows of up to so many values are put in order by comparing each with each, which a device does sooner than it sorts.

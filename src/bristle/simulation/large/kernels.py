@@ -11,6 +11,31 @@ import triton.language as tl
 
 
 @triton.jit
+def _outputs(
+    pool,
+    head_at,
+    real_row,
+    table,
+    sample_at,
+    real_sample,
+    features: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Return the inner products [SAMPLES, ROWS] of samples of the table and rows of heads in the pool."""
+    total = tl.zeros((SAMPLES, ROWS), dtype=tl.float32)
+    for start in range(0, features, DEPTH):
+        column = start + tl.arange(0, DEPTH)
+        real = column < features
+        x = tl.load(table + sample_at[:, None] + column[None, :], mask=real_sample[:, None] & real[None, :], other=0.0)
+        w = tl.load(pool + head_at[:, None] + column[None, :], mask=real_row[:, None] & real[None, :], other=0.0)
+        total = tl.dot(x, tl.trans(w), total, input_precision=PRECISION)
+    return total
+
+
+@triton.jit
 def outputs_kernel(
     pool,
     index,
@@ -35,37 +60,106 @@ def outputs_kernel(
     sample = tl.arange(0, SAMPLES)
     real_sample = sample < samples
     sample_at = tl.load(rows + receiver * samples + sample, mask=real_sample, other=0).to(tl.int64) * features
-    total = tl.zeros((SAMPLES, ROWS), dtype=tl.float32)
-    for start in range(0, features, DEPTH):
-        column = start + tl.arange(0, DEPTH)
-        real = column < features
-        x = tl.load(table + sample_at[:, None] + column[None, :], mask=real_sample[:, None] & real[None, :], other=0.0)
-        w = tl.load(pool + head_at[:, None] + column[None, :], mask=real_row[:, None] & real[None, :], other=0.0)
-        total = tl.dot(x, tl.trans(w), total, input_precision=PRECISION)
+    total = _outputs(pool, head_at, real_row, table, sample_at, real_sample, features, SAMPLES, ROWS, DEPTH, PRECISION)
     width = heads * classes
     at = out + (receiver * samples + sample[:, None]) * width + row[None, :]
     tl.store(at, total, mask=real_sample[:, None] & real_row[None, :])
 
 
 @triton.jit
-def best_kernel(
-    outputs,
-    out,
+def f1_kernel(
+    pool,
+    index,
+    table,
     rows,
+    labels,
+    out,
+    features: tl.constexpr,
+    classes: tl.constexpr,
     heads: tl.constexpr,
     samples: tl.constexpr,
-    classes: tl.constexpr,
+    HEADS: tl.constexpr,
     ROWS: tl.constexpr,
+    SPACES: tl.constexpr,
     CLASSES: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
-    """out[b, m, t] = argmax over c of outputs[b, t, m, c], the lowest among equals: one program a few (b, t, m)."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    """out[b, m, c] = F1 of head index[b, m] in class c, on the samples rows[b]: one program a receiver and HEADS heads.
+
+    Outputs and predictions stay in registers. Rows (m, c) lie close together in the products, which wastes least of
+    them, and are then spread to SPACES heads of CLASSES rows, so that the best class of each is found along an axis;
+    the lowest among equals.
+    """
+    receiver = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * HEADS
+    row = tl.arange(0, ROWS)
+    member = first + row // classes
+    real_row = (row < HEADS * classes) & (member < heads)
+    head = tl.load(index + receiver * heads + member, mask=real_row, other=0).to(tl.int64)
+    head_at = (head * classes + row % classes) * features
     number = tl.arange(0, CLASSES)
-    there = (row < rows)[:, None] & (number < classes)[None, :]
-    values = tl.load(outputs + row[:, None] * classes + number[None, :], mask=there, other=float("-inf"))
-    best = tl.argmax(values, axis=1, tie_break_left=True).to(tl.int64)
-    head, sample, receiver = row % heads, (row // heads) % samples, row // (heads * samples)
-    tl.store(out + (receiver * heads + head) * samples + sample, best, mask=row < rows)
+    spread = tl.arange(0, SPACES * CLASSES)
+    source = tl.minimum((spread // CLASSES) * classes + spread % CLASSES, ROWS - 1)
+    predicted = tl.zeros((SPACES, CLASSES), dtype=tl.int32)
+    hits = tl.zeros((SPACES, CLASSES), dtype=tl.int32)
+    present = tl.zeros((CLASSES,), dtype=tl.int32)
+    for start in range(0, samples, SAMPLES):
+        sample = start + tl.arange(0, SAMPLES)
+        at = receiver * samples + sample
+        label = tl.load(labels + at, mask=sample < samples, other=-1).to(tl.int32)
+        used = label >= 0
+        sample_at = tl.load(rows + at, mask=used, other=0).to(tl.int64) * features
+        total = _outputs(pool, head_at, real_row, table, sample_at, used, features, SAMPLES, ROWS, DEPTH, PRECISION)
+        total = tl.gather(total, tl.broadcast_to(source[None, :], (SAMPLES, SPACES * CLASSES)), axis=1)
+        total = tl.reshape(total, (SAMPLES, SPACES, CLASSES))
+        total = tl.where((number < classes)[None, None, :], total, float("-inf"))
+        best = tl.argmax(total, axis=2, tie_break_left=True)
+        best = tl.where(used[:, None], best, -1)
+        chosen = best[:, :, None] == number[None, None, :]
+        right = chosen & (best == label[:, None])[:, :, None]
+        predicted += tl.sum(chosen.to(tl.int32), axis=0)
+        hits += tl.sum(right.to(tl.int32), axis=0)
+        present += tl.sum((label[:, None] == number[None, :]).to(tl.int32), axis=0)
+    counts = predicted + present[None, :]
+    # Rounded as plain operations round: an approximate quotient could part heads that tie.
+    f1 = tl.div_rn((2 * hits).to(tl.float32), tl.maximum(counts, 1).to(tl.float32))
+    space = tl.arange(0, SPACES)
+    real = (space < HEADS) & (first + space < heads)
+    at = out + (receiver * heads + first + space[:, None]) * classes + number[None, :]
+    tl.store(at, f1, mask=real[:, None] & (number < classes)[None, :])
+
+
+@triton.jit
+def _mixed(
+    own,
+    pool,
+    index,
+    weights,
+    row,
+    column,
+    real,
+    features: tl.constexpr,
+    classes: tl.constexpr,
+    weight_classes: tl.constexpr,
+    MODELS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """Return w[b, 0, c] own[b, c] + sum over m of w[b, 1 + m, c] pool[index[b, m], c] for the row (b, c).
+
+    Rows of weight 0 are not read.
+    """
+    receiver, number = row // classes, row % classes
+    weight_at = weights + receiver * (MODELS + 1) * weight_classes + number % weight_classes
+    total = tl.load(weight_at) * tl.load(own + row * features + column, mask=real, other=0.0)
+    for model in tl.static_range(MODELS):
+        weight = tl.load(weight_at + (model + 1) * weight_classes)
+        head = tl.load(index + receiver * MODELS + model).to(tl.int64)
+        at = pool + (head * classes + number) * features + column
+        weight = tl.zeros((DEPTH,), dtype=tl.float32) + weight
+        total += weight * tl.load(at, mask=real & (weight != 0), other=0.0).to(tl.float32)
+    return total
 
 
 @triton.jit
@@ -81,22 +175,11 @@ def combine_kernel(
     MODELS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """out[b, c] = w[b, 0, c] own[b, c] + sum over m of w[b, 1 + m, c] pool[index[b, m], c]: one program a row (b, c).
-
-    Rows of weight 0 are not read.
-    """
+    """out[b, c] = the weighted sum that `_mixed` describes: one program a row (b, c)."""
     row = tl.program_id(0).to(tl.int64)
-    receiver, number = row // classes, row % classes
     column = tl.arange(0, DEPTH)
     real = column < features
-    weight_at = weights + receiver * (MODELS + 1) * weight_classes + number % weight_classes
-    total = tl.load(weight_at) * tl.load(own + row * features + column, mask=real, other=0.0)
-    for model in tl.static_range(MODELS):
-        weight = tl.load(weight_at + (model + 1) * weight_classes)
-        head = tl.load(index + receiver * MODELS + model).to(tl.int64)
-        at = pool + (head * classes + number) * features + column
-        weight = tl.zeros((DEPTH,), dtype=tl.float32) + weight
-        total += weight * tl.load(at, mask=real & (weight != 0), other=0.0).to(tl.float32)
+    total = _mixed(own, pool, index, weights, row, column, real, features, classes, weight_classes, MODELS, DEPTH)
     tl.store(out + row * features + column, total, mask=real)
 
 
@@ -133,12 +216,16 @@ def batch_kernel(
     target = peer[:, None] * size + where
     tl.store(batch_labels + target, label, mask=chosen)
     tl.store(batch_rows + target, tl.load(index + at, mask=chosen, other=0), mask=chosen)
-    tl.store(shares + target, (1 / count)[:, None] + tl.zeros((PEERS, SAMPLES), dtype=tl.float32), mask=chosen)
+    share = (1 / tl.maximum(count, 1))[:, None] + tl.zeros((PEERS, SAMPLES), dtype=tl.float32)
+    tl.store(shares + target, share, mask=chosen)
 
 
 @triton.jit
 def train_kernel(
     head,
+    pool,
+    index,
+    weights,
     new_head,
     first,
     second,
@@ -155,17 +242,23 @@ def train_kernel(
     features: tl.constexpr,
     classes: tl.constexpr,
     samples: tl.constexpr,
+    weight_classes: tl.constexpr,
+    MODELS: tl.constexpr,
     CLASSES: tl.constexpr,
     SAMPLES: tl.constexpr,
     DEPTH: tl.constexpr,
+    MIX: tl.constexpr,
     LEVEL: tl.constexpr,
+    KEEP: tl.constexpr,
     ROOT: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
     """One step of softmax regression with Adam, in place: one program a peer.
 
-    The samples stay in registers; the head goes by row by row, twice: for the outputs, and, from the cache, for the
-    update. `LEVEL` subtracts from each row its own mean first; `ROOT` says that `second` holds roots.
+    It starts from `head`, or with `MIX` from the weighted sum of `combine_kernel`; `LEVEL` subtracts from each row its
+    own mean. The samples stay in registers. Rows go by one by one: all of them for the outputs, where `KEEP` stores
+    them in `new_head`, and then, from the cache, those that are trained for the update. `ROOT` says that `second` holds
+    roots.
     """
     peer = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, DEPTH)
@@ -179,22 +272,27 @@ def train_kernel(
     number = tl.arange(0, CLASSES)
     outputs = tl.full((CLASSES, SAMPLES), float("-inf"), dtype=tl.float32)
     for c in tl.range(0, classes, loop_unroll_factor=UNROLL):
-        w = tl.load(head + (peer * classes + c) * features + column, mask=real, other=0.0)
+        row = peer * classes + c
+        if MIX:
+            w = _mixed(head, pool, index, weights, row, column, real, features, classes, weight_classes, MODELS, DEPTH)
+        else:
+            w = tl.load(head + row * features + column, mask=real, other=0.0)
         if LEVEL:
             w = tl.where(real, w - tl.sum(w, axis=0) / features, 0.0)
+        if KEEP:
+            tl.store(new_head + row * features + column, w, mask=real)
         output = tl.sum(x * w[None, :], axis=1)
         outputs = tl.where(number[:, None] == c, output[None, :], outputs)
     odds = tl.exp(outputs - tl.max(outputs, axis=0)[None, :])
     pull = odds / tl.sum(odds, axis=0)[None, :] - (number[:, None] == label[None, :]).to(tl.float32)
     pull = pull * share[None, :]
     rate, epsilon = tl.load(rates + peer), tl.load(epsilons + peer)
+    if KEEP:
+        tl.debug_barrier()  # What other threads have stored is read from here on.
     for c in tl.range(0, classes, loop_unroll_factor=UNROLL):
-        at = (peer * classes + c) * features + column
-        changes = tl.load(trained + peer * classes + c) != 0
-        w = tl.load(head + at, mask=real, other=0.0)
-        if LEVEL:
-            w = tl.where(real, w - tl.sum(w, axis=0) / features, 0.0)
-        if changes:
+        if tl.load(trained + peer * classes + c) != 0:
+            at = (peer * classes + c) * features + column
+            w = tl.load(new_head + at, mask=real, other=0.0)
             mine = tl.sum(tl.where(number[:, None] == c, pull, 0.0), axis=0)
             g = tl.sum(x * mine[:, None], axis=0) + l2 * w
             m = beta1 * tl.load(first + at, mask=real, other=0.0).to(tl.float32) + (1 - beta1) * g
@@ -203,5 +301,4 @@ def train_kernel(
             root = tl.sqrt(v)
             tl.store(first + at, m.to(first.dtype.element_ty), mask=real)
             tl.store(second + at, (root if ROOT else v).to(second.dtype.element_ty), mask=real)
-            w = w - rate * m / (root + epsilon)
-        tl.store(new_head + at, w, mask=real)
+            tl.store(new_head + at, w - rate * m / (root + epsilon), mask=real)

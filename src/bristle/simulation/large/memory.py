@@ -11,6 +11,7 @@ import numpy as np
 from bristle.attacks.data_free import LabelFlip, NoAttack
 from bristle.rules import Bristle, FedAvg, Local, Rule
 from bristle.simulation.large.device import free_bytes
+from bristle.simulation.large.fused import MOST_CLASSES, MOST_MODELS
 from bristle.simulation.mailbox import Asynchrony
 from bristle.simulation.population import FeatureData
 from bristle.simulation.scenario import Scenario
@@ -117,9 +118,13 @@ def plan_for(
     size, width = classes * features, 2 if scenario.precision.shared != "same" else 4
     tests = scenario.held_out * scenario.classes_per_peer
     most = scenario.rule.beta if isinstance(scenario.rule, Bristle) else models  # Others do not choose among models.
-    # Outputs and what is counted of them, for every model and test; the new head; weights.
-    working = 10 * (models + 1) * tests * classes + 8 * size + 81 * (models + 1) * classes
-    if type(scenario.rule) not in SPARING or models > most or kind != "cuda":
+    # What is computed of F1, for every model and class, with positions of 8 bytes; draws and mini-batches.
+    working = 81 * (models + 1) * classes + 64 * (models + scenario.samples_per_class * scenario.classes_per_peer)
+    choosing = type(scenario.rule) not in SPARING or models > most
+    if choosing or kind != "cuda" or classes > MOST_CLASSES or models > MOST_MODELS:
+        # Outputs and what is counted of them, for every model and test; the new head.
+        working += 10 * (models + 1) * tests * classes + 8 * size
+    if choosing or kind != "cuda":
         working += 16 * (models + 1) * size + 8 * tests * features
     chunk = scenario.receivers_at_once or max(1, min(1 << 16, WORKING_BYTES[kind] // working))
     chunk = min(chunk, max(1, nodes))

@@ -21,7 +21,7 @@ from bristle.learning.training import Batch, head_step, mean_shift, trained_clas
 from bristle.rules import RULES, STEPS, Bristle, FedAvg, Local, Rule, Task
 from bristle.rules.steps import Chain
 from bristle.simulation.large.device import draw_on_device, free_bytes
-from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, fused_for
+from bristle.simulation.large.fused import MOST_MODELS, Batches, Moments, WeightedSum, fused_for
 from bristle.simulation.large.inbox import SparseInbox, TableRows
 from bristle.simulation.large.memory import FORGETFUL, MemoryPlan, heard_by_each, one_list, plan_for, suits
 from bristle.simulation.large.workers import Territory, Workers
@@ -208,7 +208,9 @@ class LargeWorld:
         scenario, index = self.scenario, self._index[part]
         own = self.nodes_heads[part].view(index.shape[0], -1)
         who = self._torch.arange(part.start, part.stop, device=self._device)
-        inbox = SparseInbox(own, self.head_shape[0], self._pool, index, who, self._fused)
+        # Rules that never ask for the head before training return a weighted sum as it is.
+        defers = self._previous is None
+        inbox = SparseInbox(own, self.head_shape[0], self._pool, index, who, self._fused, defers)
         tests: Any = TableRows(self._table, self._test_rows[part])
         if not self._own_rule:  # A user's rule gets plain arrays, as everywhere else.
             tests = tests.gathered(own.dtype)
@@ -226,7 +228,7 @@ class LargeWorld:
             shares = verdict.weights()[:, 1:, :].sum(dim=2, dtype=self._torch.float64)
             malicious = (shares * (self._senders[part] >= scenario.peers)).sum()
             self._given += self._torch.stack([shares.sum() - malicious, malicious])
-        head = verdict.head.view(-1, *self.head_shape)
+        head = verdict.head if isinstance(verdict.head, WeightedSum) else verdict.head.view(-1, *self.head_shape)
         rows = _rows(self._held, part)
         self._train(head, part, rows, self._ids[part], self._trained[part], level=scenario.rule.consolidates)
 
@@ -235,7 +237,7 @@ class LargeWorld:
         rows, ids = _rows(self._attackers_hold, local), self._attacker_ids[local]
         self._train(self.nodes_heads[part], part, rows, ids, self._attackers_train[local], level=False)
 
-    def _train(self, head: Array, part: slice, held: Samples, ids: Array, trained: Array, *, level: bool) -> None:
+    def _train(self, head: Any, part: slice, held: Samples, ids: Array, trained: Array, *, level: bool) -> None:
         """Train integrated heads [B, C, D] and store them; with `level`, on rows about their means."""
         settings, precision, torch = self.scenario.training, self.scenario.precision, self._torch
         assert held.index is not None
@@ -246,7 +248,7 @@ class LargeWorld:
         if self._fused is not None:
             labels, rows, shares = self._fused.batches(draws, held.labels, held.index, settings.batch)
             self._steps[part] += (held.labels >= 0).any(dim=1)
-            pace = paces(namespace(head), self._steps[part].clamp(min=1), torch.float32, settings)
+            pace = paces(namespace(draws), self._steps[part].clamp(min=1), torch.float32, settings)
             batches = Batches(self.data.train, rows, labels, shares, trained)
             moments = Moments(self._first[part], self._second[part], precision.moments != "same")
             self._fused.train(head, self.nodes_heads[part], moments, batches, pace, settings, level=level)
