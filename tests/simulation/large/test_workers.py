@@ -149,7 +149,7 @@ def test_memory_that_is_opened_is_the_same_memory_and_has_no_name() -> None:
         other = open_shared(handle(), like=like).view(-1, 4)
         process, number, _, size = json.loads(handle())
         with pytest.raises(FileNotFoundError, match="not the memory of another worker"):
-            open_shared(json.dumps([process, number, "bristle-0", size]), like=like)
+            open_shared(json.dumps([process, number, "another", size]), like=like)
     pool[1] = 2.0
     assert other.dtype == torch.bfloat16
     assert other.tolist() == [[0.0] * 4, [2.0] * 4, [0.0] * 4]
