@@ -70,6 +70,18 @@ def test_receivers_that_hold_the_same_are_answered_the_same(rule: Rule) -> None:
     copied = called(rule, Pool(pool.heads, everyone), own, gathered=True)
     np.testing.assert_allclose(shared.head, copied.head, rtol=1e-7, atol=1e-7)
     np.testing.assert_array_equal(shared.reasons, copied.reasons)
+    np.testing.assert_allclose(shared.weights, copied.weights, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [rules.Median(), rules.TrimmedMean(f=1), rules.MeanAroundMedian(f=2)], ids=repr)
+@pytest.mark.parametrize("equal", [0, 2, HEARD + 1])
+def test_shares_of_the_same_heads_are_shared_out_in_the_order_of_each_receiver(rule: Rule, equal: int) -> None:
+    pool, _ = scene(HEARD + 1, seed=4)
+    pool.heads[:equal, 1] = pool.heads[0, 1]  # Equal values go to the first head in a receiver's own order.
+    index = np.stack([[1, 2, 3, 4, 5], [5, 4, 3, 2, 0], [3, 1, 0, 4, 5], [2, 1, 3, 5, 4]])
+    own = pool.heads[[0, 1, 2, 0]]
+    shared, copied = (called(rule, Pool(pool.heads, index), own, gathered=gathered) for gathered in (False, True))
+    np.testing.assert_array_equal(shared.weights, copied.weights)
 
 
 @pytest.mark.parametrize("size", [6, 13, 60])

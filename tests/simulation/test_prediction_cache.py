@@ -57,3 +57,15 @@ def test_a_difference_below_32_bits_counts() -> None:
     heads = np.ones((1, 2, 100), dtype=np.float32)
     heads[0, 1, 0] = np.nextafter(np.float32(1), np.float32(2))
     assert PredictionCache(test).of(heads).tolist() == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+def test_equal_rows_are_predicted_as_the_first_of_them(classes: int) -> None:
+    test, rows = some(0, 700, 9), some(1, 12, 5, 9)
+    rows[:, 3] = rows[:, 1]
+    rows[4:, 4] = rows[4:, 1]  # Some heads have more equal rows than others.
+    rows[7:, 2] = rows[7:, 1]
+    heads = np.ascontiguousarray(rows[:, :classes])
+    assert np.array_equal(PredictionCache(test).of(heads), exact(heads, test))
+    few = np.append(heads, some(2, 1, classes, 9), axis=0)
+    assert np.array_equal(PredictionCache(test).of(few), exact(few, test))

@@ -80,8 +80,9 @@ class _State:
     def __init__(self, update: Callable[..., None]) -> None:
         self._update = update
         self._tasks: list[RunTask] = []
-        self._runs = 0
-        self._iterations: dict[int, int] = {}
+        self._runs = self._iterations = 0
+        self._cost = self._worked = 0.0
+        self._reached: dict[int, int] = {}
         self._began = time.monotonic()
 
     def features(self, done: int, total: int) -> None:
@@ -89,11 +90,17 @@ class _State:
 
     def begin(self, missing: list[RunTask], finished: int) -> None:
         self._tasks = missing
+        self._cost = sum(task.cost for task in missing)
         kept = f"; {finished} done before" if finished else ""
         print(f"{len(missing)} runs to do{kept}", file=sys.stderr)
 
     def tick(self, number: int, iteration: int) -> None:
-        self._iterations[number] = iteration
+        # Sums are kept: adding up all runs at every tick of each would take seconds of the workers' processors.
+        task, before = self._tasks[number], self._reached.get(number, 0)
+        reached = max(before, min(iteration, self._length(number)))
+        self._reached[number] = reached
+        self._iterations += reached - before
+        self._worked += task.cost * (reached - before) / self._length(number)
         self._tell()
 
     def done(self, number: int) -> None:
@@ -104,13 +111,11 @@ class _State:
         return int(self._tasks[number].config["world"]["iterations"])
 
     def _tell(self) -> None:
-        total = sum(task.cost for task in self._tasks)
-        shares = {number: min(1.0, done / self._length(number)) for number, done in self._iterations.items()}
-        done = sum(self._tasks[number].cost * share for number, share in shares.items())
+        total, done = self._cost, self._worked
         passed = max(time.monotonic() - self._began, 1e-9)
-        rate = f"{sum(self._iterations.values()) / passed:.0f} iterations/s"
+        rate = f"{self._iterations / passed:.0f} iterations/s"
         runs = f"{self._runs} of {len(self._tasks)} runs"
         left = passed * (total - done) / max(done, 1e-9)
-        line = f"{runs}, {done / total:.0%}, {rate}, {left:.0f} s left"
+        line = f"{runs}, {done / total:.0%}, {rate}, {max(left, 0):.0f} s left"
         finished = self._runs == len(self._tasks)
         self._update(line, last=finished, description=runs, completed=done, total=total, rate=rate)

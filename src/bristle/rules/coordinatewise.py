@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bristle._core import Array, argsort, sort_rows
+from bristle._core import Array, argsort, sort_rows, take_rows
 from bristle._core.sorting import Workspace, sorts_columns, sum_of_sorted, sums_of_sorted_columns
 from bristle._core.validation import check_count
 from bristle.rules.base import Rule, Verdict, same_reason, stay
@@ -16,6 +16,7 @@ from bristle.rules.call import Task
 from bristle.rules.checks import Measure
 from bristle.rules.decision import Reason
 from bristle.rules.inbox import ArrayInbox, Inbox
+from bristle.rules.pool_inbox import PoolInbox
 
 WORKSPACE = Workspace()
 
@@ -127,6 +128,17 @@ def window_mean(inbox: Inbox, window: Window) -> Array:
 
 def window_shares(inbox: Inbox, window: Window) -> Array:
     """Fraction of each row's coordinates [B, n, C] that each head supplied; equal values by position."""
+    if isinstance(inbox, PoolInbox) and (same := inbox.distinct()) is not None:
+        some, which = same  # Peers of a full mesh hold the same heads, each in an order of its own.
+        if (shares := _shares(some, window, ties=False)) is not None:
+            return _reordered(inbox, some, which, shares)
+    shares = _shares(inbox, window, ties=True)
+    assert shares is not None
+    return shares
+
+
+def _shares(inbox: Inbox, window: Window, *, ties: bool) -> Array | None:
+    """Return `window_shares`; without `ties` None where they depend on the order of heads, for equal values."""
     xp, count = inbox.xp, inbox.received + 1
     parts = []
     for start, stop in inbox.blocks():
@@ -136,17 +148,26 @@ def window_shares(inbox: Inbox, window: Window) -> Array:
         rows = sort_rows(xp, stacks, wanted=wanted)
         first: Any = _nearest_start(xp, rows, window.length) if window.nearest else window.start
         inside = (values >= _at(xp, rows, first)) & (values <= _at(xp, rows, first + (window.length - 1)))
-        parts.append(_by_position(xp, values, inside, first, window.length))
+        crowded = xp.sum(xp.astype(inside, xp.int32), axis=0, dtype=xp.int32) > window.length
+        if bool(xp.any(crowded)):
+            if not ties:
+                return None
+            inside = _by_position(xp, values, inside, crowded, first, window.length)
+        parts.append(inside)
     shares = xp.permute_dims(xp.concat(parts, axis=-1), (1, 0, 2))
     shares = xp.reshape(xp.astype(shares, inbox.own.dtype), (shares.shape[0], count, inbox.classes, -1))
     return xp.mean(shares, axis=-1) / window.length
 
 
-def _by_position(xp: Any, values: Array, inside: Array, first: Any, length: int) -> Array:
-    """Keep `length` of the values [n, ...] inside if ties at an end make them more: the first ones."""
-    crowded = xp.sum(xp.astype(inside, xp.int32), axis=0, dtype=xp.int32) > length
-    if not bool(xp.any(crowded)):
-        return inside
+def _reordered(inbox: PoolInbox, some: PoolInbox, which: Array, shares: Array) -> Array:
+    """Return shares [B, n, C] of all receivers from those of `some` [S, n, C] that hold the same heads."""
+    xp = inbox.xp
+    order = xp.take(argsort(xp, some.held), which, axis=0)
+    return take_rows(xp, xp.take(shares, which, axis=0), take_rows(xp, order, argsort(xp, argsort(xp, inbox.held))))
+
+
+def _by_position(xp: Any, values: Array, inside: Array, crowded: Array, first: Any, length: int) -> Array:
+    """Keep `length` of the values [n, ...] inside where ties at an end make them more (`crowded`): the first ones."""
     if xp is not np:
         rank = argsort(xp, argsort(xp, values, axis=0), axis=0)
         return (rank >= first) & (rank < first + length)

@@ -187,18 +187,24 @@ class PoolInbox(Inbox):
         flat = xp.reshape(features, (batch * samples, depth)) @ xp.matrix_transpose(rows)
         return own, xp.reshape(flat, (batch, samples, -1, self.classes))
 
-    def distinct(self) -> tuple[Inbox, Array] | None:
-        """Compare receivers by positions in the pool, if it contains all their own heads."""
-        xp, batch = self.xp, int(self.own.shape[0])
-        if batch < 2:
-            return None
+    @cached_property
+    def held(self) -> Array | None:
+        """Positions in the pool [B, n] of all heads of a receiver, its own first; None if an own head is not there."""
+        xp = self.xp
         few = min(LOOKED_AT, int(self.own.shape[1]))
         alike = xp.all(self.own[:, None, :few] == self.shared.heads[None, :, :few], axis=-1)
         found = xp.argmax(xp.astype(alike, xp.int8), axis=-1)
         if not bool(xp.all(self.own == xp.take(self.shared.heads, found, axis=0))):
             return None
-        held = xp.concat([found[:, None], self.index], axis=1)
-        _, first, which = np.unique(to_numpy(xp.sort(held, axis=1)), axis=0, return_index=True, return_inverse=True)
+        return xp.concat([found[:, None], self.index], axis=1)
+
+    def distinct(self) -> tuple[PoolInbox, Array] | None:
+        """Compare receivers by positions in the pool, if it contains all their own heads."""
+        xp, batch = self.xp, int(self.own.shape[0])
+        if batch < 2 or self.held is None:
+            return None
+        ordered = to_numpy(xp.sort(self.held, axis=1))
+        _, first, which = np.unique(ordered, axis=0, return_index=True, return_inverse=True)
         if len(first) == batch:
             return None
         chosen = from_numpy(first, like=self.index)

@@ -133,7 +133,39 @@ def _reach(change: Outputs) -> Wide:
 
 
 def _predict(heads: Outputs, test: Outputs, norms: Wide) -> tuple[Classes, Outputs]:
-    """Return the predictions [P, n] and lower bounds of their margins [P, n]."""
+    """Return the predictions [P, n] and lower bounds of their margins [P, n].
+
+    Of equal rows of a head, only the first takes part.
+    """
+    kept = _different(heads)
+    if kept is not None:
+        guess, lead = _predict_different(np.take_along_axis(heads, kept[:, :, None], axis=1), test, norms)
+        return np.take_along_axis(kept.astype(guess.dtype), guess, axis=1), lead
+    return _predict_different(heads, test, norms)
+
+
+def _different(heads: Outputs) -> Integers | None:
+    """Return the first of all equal rows of each head [P, K], K < C and in order, some perhaps twice; None: all rows.
+
+    A peer that learns alone trains the rows of all classes that it does not hold alike, from zero on.
+    """
+    classes, first = heads.shape[1], np.sort(heads[:, :, 0], axis=1)
+    if not (first[:, 1:] == first[:, :-1]).any(axis=1).all():
+        return None
+    rows: list[list[int]] = []
+    for head in heads:
+        place: dict[bytes, int] = {}
+        for label, row in enumerate(head):
+            place.setdefault(row.tobytes(), label)
+        rows.append(list(place.values()))
+    most = max(len(some) for some in rows)
+    if most == classes:
+        return None
+    # The last one again is never preferred.
+    return np.array([[*some, *some[-1:] * (most - len(some))] for some in rows], dtype=np.intp)
+
+
+def _predict_different(heads: Outputs, test: Outputs, norms: Wide) -> tuple[Classes, Outputs]:
     peers, classes, depth = heads.shape
     outputs = (heads.reshape(-1, depth) @ test.T).reshape(peers, classes, len(test))
     guess, lead = _best(outputs)

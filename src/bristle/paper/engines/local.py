@@ -85,24 +85,25 @@ class LocalEngine:
                 assert isinstance(pipe, Connection)
                 worker = busy[pipe]
                 assert worker.task is not None
+                task = worker.task
                 try:
                     message = json.loads(pipe.recv_bytes())
                 except (EOFError, OSError):  # The process died, and the pipe with it.
                     worker.process.join()
-                    again(worker.task, f"its process ended with exit code {worker.process.exitcode}")
+                    again(task, f"its process ended with exit code {worker.process.exitcode}")
                     _stop(worker)
                     fresh = self._start(folder)
                     worker.process, worker.pipe = fresh.process, fresh.pipe
                     hand_out(worker)
                     continue
                 if "iteration" in message:
-                    listener.tick(worker.task, message["iteration"])
+                    listener.tick(task, message["iteration"])
                     continue
                 if "error" in message:
-                    again(worker.task, message["error"])
-                else:
-                    listener.done(worker.task, message["result"])
-                hand_out(worker)
+                    again(task, message["error"])
+                hand_out(worker)  # Before the listener writes the result to disk, so that the worker does not wait.
+                if "result" in message:
+                    listener.done(task, message["result"])
             for worker in workers:
                 if worker.task is None and waiting:  # What failed elsewhere is tried by who has nothing to do.
                     hand_out(worker)
