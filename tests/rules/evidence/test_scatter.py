@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.rules.evidence import Scatter, Statement, geometric_median, pool_scatter
+from bristle.learning.metrics import Evaluation
+from bristle.rules.evidence import Evidence, Scatter, Statement, geometric_median, pool_scatter
 from tests.support.evidence import Floats, Town, factors_of, stated
 
 CAP = 3.0
@@ -144,3 +145,36 @@ def test_far_points_in_the_minority_do_not_carry_the_median_away(seed: int, size
     place = geometric_median(points @ points.T, np.ones(len(points))) @ points
     reach = np.linalg.norm(near - near.mean(axis=0), axis=1).max()
     assert np.linalg.norm(place - near.mean(axis=0)) <= 12 * reach
+
+
+UNITS = np.geomspace(1e-3, 1e3, 20)
+
+
+def in_units(sample: Evaluation) -> Evaluation:
+    """Return samples in other units for each feature, in no order."""
+    return Evaluation(np.asarray(sample.features) * UNITS[np.arange(20) * 7 % 20], sample.labels)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_units_of_features_decide_little(seed: int) -> None:
+    town = Town.of(seed)
+    people = town.people(seed, 8)
+    others = [in_units(one) for one in people]
+    rule = Evidence()
+    same, other = (
+        rule(said[0], said[1:], evaluation=some[0])
+        for some, said in ((people, stated(people, 6)), (others, stated(others, 6)))
+    )
+    fresh = in_units(town.samples(77, list(range(6)), 100))
+    right = ((fresh.features @ np.asarray(other.head).T + np.asarray(other.bias)).argmax(axis=1) == fresh.labels).mean()
+    assert right > town.accuracy(same) - 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_hides_features_in_large_units(seed: int) -> None:
+    town = Town.of(seed)
+    people = [in_units(one) for one in town.people(seed, 8)]
+    said = stated(people, 6)
+    loud = replace(said[1], diagonal=np.full(20, 1e8), rows=1e6 * np.asarray(said[1].rows))
+    levels = [pool_scatter(some, cap=1.0).diagonal for some in (said, [*said, loud])]
+    assert (levels[1] < 40 * levels[0]).all(), "variances here range from 1e-6 to 1e6"

@@ -30,6 +30,10 @@ USUAL, LEAST, MOST = 0.1, 0.01, 0.5
 """The shrinkage where nothing is known, and its bounds."""
 
 
+WIDE, FAR, CONFIRMED = 30.0, 10.0, 4
+"""Of the variance of features in large units: see `_least`."""
+
+
 class Scatter:
     """A covariance S = diag(d) + B'B, and its inverse by Woodbury where there are fewer factors than features.
 
@@ -207,7 +211,7 @@ def pool_scatter(
     alike = (counts[used] == counts[used[0]]).all()
     level = np.median(totals[used], axis=0) if alike else weighted_median(totals[used], counts[used])
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
-    level = np.maximum(level, 0.01 * level.mean() + 1e-12)
+    level = np.maximum(level, _least(level, totals[used], [statements[int(place)] for place in used], rest))
     scale = np.sqrt(level)
     sketches = [np.asarray(statements[int(place)].factors) / scale for place in used]
     products = _products(sketches)
@@ -228,6 +232,25 @@ def pool_scatter(
         known = fourth > 0 and size > 0
         shrinkage = min(max((fourth - size) / freedom / size, LEAST), MOST) if known else USUAL
     return Scatter((diagonal + shrinkage * taken) * level, np.sqrt(1 - shrinkage) * factors * scale)
+
+
+def _least(level: Floats, totals: Floats, statements: Sequence[Statement], rest: Floats | None) -> Floats:
+    """Return the least variance that is believed of each feature [D].
+
+    Of a feature that is zero in nearly all samples, most statements show too little: it has a hundredth of the mean
+    variance at least. Of a feature in large units nobody shows much, within classes or between them: it has WIDE times
+    0.01 of the most that anybody shows. So that nobody can make features look rare, this is never more than FAR times
+    what four statements show, or the largest square in the receiver's own samples.
+    """
+    between = [np.asarray(one.rows)[np.asarray(one.counts) > 0].var(axis=0) for one in statements]
+    shown = np.sort(totals + np.stack(between), axis=0)
+    sure = shown[-min(CONFIRMED, len(shown))]
+    if rest is not None and len(rest):
+        sure = np.maximum(sure, (rest**2).max(axis=0))
+    most = WIDE * np.minimum(shown[-1], FAR * sure)
+    mean = level.mean()
+    found: Floats = 0.01 * np.where(most > 0, np.minimum(mean, most), mean) + 1e-12
+    return found
 
 
 def _believed(counts: Floats) -> Floats:
