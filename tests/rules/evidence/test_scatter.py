@@ -178,3 +178,32 @@ def test_nobody_hides_features_in_large_units(seed: int) -> None:
     loud = replace(said[1], diagonal=np.full(20, 1e8), rows=1e6 * np.asarray(said[1].rows))
     levels = [pool_scatter(some, cap=1.0).diagonal for some in (said, [*said, loud])]
     assert (levels[1] < 40 * levels[0]).all(), "variances here range from 1e-6 to 1e6"
+
+
+def correlated(seed: int, people: int) -> list[Evaluation]:
+    """Return samples of people with a few loud directions that have nothing to do with the classes."""
+    town = Town.of(seed, features=30)
+    loud = 4 * np.random.default_rng(seed).standard_normal((6, 30))
+    found = []
+    for who, one in enumerate(town.people(seed, people)):
+        noise = np.random.default_rng([seed, who]).standard_normal((len(one.labels), 6))
+        found.append(Evaluation(np.asarray(one.features) + noise @ loud, one.labels))
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_claimed_along_differences_does_not_swamp_discriminants(seed: int, count: int) -> None:
+    people = correlated(seed, 10)
+    said = stated(people, 6)
+    total = np.sum([np.asarray(one.counts) for one in said], axis=0)
+    means = np.sum([np.asarray(one.counts)[:, None] * np.asarray(one.rows) for one in said], axis=0) / total[:, None]
+    way = means[3] - means[4]
+    rest = np.concatenate([one.features - means[one.labels] for one in people])
+    true = rest.T @ rest / len(rest)
+    factors = np.concatenate([1e3 * way[None], factors_of(said[1])[1:]])
+    before, after = (pool_scatter([*said, *[replace(said[1], factors=factors)] * some]) for some in (0, count))
+    discriminant = np.linalg.solve(true, way)
+    assert variance(after, discriminant) < 1.5 * variance(before, discriminant)
+    honest_way = np.linalg.solve(true, means[0] - means[1])
+    assert variance(after, honest_way) == pytest.approx(variance(before, honest_way), rel=0.3)

@@ -34,6 +34,10 @@ WIDE, FAR, CONFIRMED = 30.0, 10.0, 4
 """Of the variance of features in large units: see `_least`."""
 
 
+OUTSTANDS = 2.5
+"""Sketches exaggerate along the directions in which they claim most, by no more than so many times the median."""
+
+
 class Scatter:
     """A covariance S = diag(d) + B'B, and its inverse by Woodbury where there are fewer factors than features.
 
@@ -225,7 +229,7 @@ def pool_scatter(
     own = None
     if trust < math.inf and rest is not None and len(rest) >= FEW:
         own = rest / scale * np.sqrt(len(rest) / max(counts[0], 1))
-    factors = _capped(sketches, products, weights[used], diagonal, most, own, trust)
+    factors = _levelled(_capped(sketches, products, weights[used], diagonal, most, own, trust), weights[used], diagonal)
     taken = _column_squares(factors)
     if shrinkage is None:
         size = float(weights[used] @ inner @ weights[used]) - float((taken**2).sum())
@@ -312,15 +316,15 @@ def _capped(
     cap: float,
     own: Floats | None,
     trust: float,
-) -> Floats:
-    """Return the factors [R, D] of all sketches, weighted and cut.
+) -> list[Floats]:
+    """Return the factors [R, D] of each sketch, weighted and cut.
 
     To `cap` times what others see in the span of a sketch, and to `trust` times what `own` samples show there.
     """
     count, widest = products.shape[:2]
     scales = np.sqrt(weights)
     if count == 1 or not widest:
-        return np.concatenate([scale * sketch for scale, sketch in zip(scales, sketches, strict=True)])
+        return [scale * sketch for scale, sketch in zip(scales, sketches, strict=True)]
     size = max(1, AT_ONCE // (widest * max(count * widest, len(diagonal))))
     found = []
     for start in range(0, count, size):
@@ -355,7 +359,66 @@ def _capped(
         for row, place in enumerate(some):
             mine = mixing[row] if values[row].all() else mixing[row][values[row] > 0]
             found.append(mine[:, : len(sketches[place])] @ sketches[place])
-    return np.concatenate(found)
+    return found
+
+
+def _levelled(blocks: list[Floats], weights: Floats, diagonal: Floats) -> Floats:
+    """Return all factors [R, D], with those of who stands out along the directions in which it claims most cut.
+
+    Where features are correlated, variance along a direction that a sketch has may swamp the discriminants, on which
+    others hardly vary, though it is no more than others show along that direction itself. So each sketch F is also
+    judged along the directions S^-1 F'e in which it has most of the pooled covariance S: by how many times what others
+    show there, in the median. Honest sketches exaggerate there too, all about as much: who does so more than OUTSTANDS
+    times as much as the median sender is cut to what others show.
+    """
+    factors = np.concatenate(blocks)
+    ranks = np.array([len(block) for block in blocks])
+    count, widest = len(blocks), int(ranks.max())
+    if count == 1 or not widest:
+        return factors
+    # Rows of sketches, padded with zeros to one rank, so that many are worked on at once.
+    where = np.concatenate([place * widest + np.arange(rank) for place, rank in enumerate(ranks)])
+    products = np.zeros((count * widest, count * widest), dtype=np.float32)
+    products[np.ix_(where, where)] = _explained(factors / np.sqrt(diagonal))
+    ratios, turns = np.zeros((count, widest)), np.zeros((count, widest, widest))
+    size = max(1, AT_ONCE // (count * widest * widest))
+    for start in range(0, count, size):
+        some = np.arange(start, min(start + size, count))
+        mine = products.reshape(count * widest, count, widest)[:, some].swapaxes(0, 1).astype(np.float64)
+        values, turn = np.linalg.eigh(mine.reshape(len(some), count, widest, widest)[np.arange(len(some)), some])
+        # What every sketch shows along these directions, and what the diagonal adds.
+        along = ((mine @ turn) ** 2).reshape(len(some), count, widest, widest).sum(axis=2)
+        shown = along / weights[:, None] + np.maximum(values - along.sum(axis=1), 0)[:, None]
+        others = weights * (np.arange(count) != some[:, None])
+        usual = weighted_median(shown, others)
+        here = values > 1e-6
+        ratios[some] = np.where(here, shown[np.arange(len(some)), some] / np.maximum(usual, 1e-12), 0)
+        turns[some] = turn
+    worst = np.sort(ratios.max(axis=1)[ranks > 0])
+    most = OUTSTANDS * float(worst[(len(worst) - 1) // 2])
+    starts = np.cumsum(ranks) - ranks
+    for place in np.flatnonzero((ratios > most).any(axis=1)):
+        loud = ratios[place] > most
+        cut = np.where(loud, 1 / np.sqrt(np.where(loud, ratios[place], 1)), 1.0)[:, None] * turns[place].T
+        rank = ranks[place]
+        factors[starts[place] : starts[place] + rank] = turns[place][:rank] @ cut[:, :rank] @ blocks[place]
+    return factors
+
+
+def _explained(scaled: Floats) -> Floats:
+    """Return F (I + F'F)^-1 F' = I - (I + F F')^-1 of factors F [R, D]."""
+    if len(scaled) <= scaled.shape[1]:
+        inner = scaled @ scaled.T
+        inner[np.diag_indices(len(inner))] += 1
+        root = _inverse_root(inner)
+        found: Floats = -(root.T @ root)
+        found[np.diag_indices(len(inner))] += 1
+        return found
+    inner = scaled.T @ scaled
+    inner[np.diag_indices(len(inner))] += 1
+    white = scaled @ _inverse_root(inner).T
+    whole: Floats = white @ white.T
+    return whole
 
 
 def _cut(claimed: Floats, reference: Floats, cap: float) -> Floats:
