@@ -207,3 +207,16 @@ def test_what_is_claimed_along_differences_does_not_swamp_discriminants(seed: in
     assert variance(after, discriminant) < 1.5 * variance(before, discriminant)
     honest_way = np.linalg.solve(true, means[0] - means[1])
     assert variance(after, honest_way) == pytest.approx(variance(before, honest_way), rel=0.3)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8, 9.9e8])
+@pytest.mark.parametrize(("features", "rank"), [(2, 2), (6, 3), (20, 3)])
+@pytest.mark.parametrize("people", [1, 2, 3])
+def test_absurd_factors_leave_an_inverse(people: int, features: int, rank: int, size: float) -> None:
+    town = Town.of(people, features=features)
+    said = stated(town.people(people, people), 6)
+    for factors in (np.full((rank, features), size), size * np.random.default_rng(0).standard_normal((rank, features))):
+        before, after = (pool_scatter([*said, *more]) for more in ([], [replace(said[0], factors=factors)]))
+        assert np.isfinite(after.solved(after.vectors(np.eye(features)))).all()
+        if people == 3:
+            assert variance(after, np.ones(features)) < 30 * variance(before, np.ones(features))

@@ -34,6 +34,9 @@ WIDE, FAR, CONFIRMED = 30.0, 10.0, 4
 """Of the variance of features in large units: see `_least`."""
 
 
+ABSURD = 1e6
+"""No sketch counts for more than so many times the usual variance, before it is compared with others."""
+
 OUTSTANDS = 2.5
 """Sketches exaggerate along the directions in which they claim most, by no more than so many times the median."""
 
@@ -217,7 +220,7 @@ def pool_scatter(
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
     level = np.maximum(level, _least(level, totals[used], [statements[int(place)] for place in used], rest))
     scale = np.sqrt(level)
-    sketches = [np.asarray(statements[int(place)].factors) / scale for place in used]
+    sketches = [_bounded(np.asarray(statements[int(place)].factors) / scale) for place in used]
     products = _products(sketches)
     inner = np.einsum("irjs,irjs->ij", products, products) if products.size else np.zeros((len(used), len(used)))
     fourth = 0.0 if rest is None or len(rest) < FEW else _fourth(rest / scale)
@@ -238,6 +241,13 @@ def pool_scatter(
     return Scatter((diagonal + shrinkage * taken) * level, np.sqrt(1 - shrinkage) * factors * scale)
 
 
+def _bounded(sketch: Floats) -> Floats:
+    """Return a sketch [R, D], scaled down where it claims ABSURD times what is usual: of more, products lose digits."""
+    size = float(np.vdot(sketch, sketch))
+    most = ABSURD * sketch.shape[1]
+    return sketch * math.sqrt(most / size) if size > most else sketch
+
+
 def _least(level: Floats, totals: Floats, statements: Sequence[Statement], rest: Floats | None) -> Floats:
     """Return the least variance that is believed of each feature [D].
 
@@ -246,7 +256,8 @@ def _least(level: Floats, totals: Floats, statements: Sequence[Statement], rest:
     0.01 of the most that anybody shows. So that nobody can make features look rare, this is never more than FAR times
     what four statements show, or the largest square in the receiver's own samples.
     """
-    between = [np.asarray(one.rows)[np.asarray(one.counts) > 0].var(axis=0) for one in statements]
+    claimed = [np.asarray(one.rows)[np.asarray(one.counts) > 0] for one in statements]
+    between = [rows.var(axis=0) if len(rows) else np.zeros_like(level) for rows in claimed]
     shown = np.sort(totals + np.stack(between), axis=0)
     sure = shown[-min(CONFIRMED, len(shown))]
     if rest is not None and len(rest):
