@@ -220,3 +220,25 @@ def test_absurd_factors_leave_an_inverse(people: int, features: int, rank: int, 
         assert np.isfinite(after.solved(after.vectors(np.eye(features)))).all()
         if people == 3:
             assert variance(after, np.ones(features)) < 30 * variance(before, np.ones(features))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_diagonal_does_not_swamp_discriminants(seed: int, count: int) -> None:
+    people = correlated(seed, 10)
+    said = stated(people, 6)
+    loud = replace(said[1], diagonal=1e6 * np.asarray(said[1].diagonal))
+    before, after = (pool_scatter([*said, *[loud] * some]) for some in (0, count))
+    means = np.stack([one.features[one.labels == 3].mean(axis=0) for one in people if (one.labels == 3).any()])
+    others = np.stack([one.features[one.labels == 4].mean(axis=0) for one in people if (one.labels == 4).any()])
+    discriminant = before.solved(before.vectors((means.mean(axis=0) - others.mean(axis=0))[None]))[0]
+    assert variance(after, discriminant) < 1.6 * variance(before, discriminant)
+
+
+def test_a_diagonal_of_more_samples_counts_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = Town.of(0, features=300)
+    said = stated([town.samples(who, [0, 1, 2], 80 if who < 3 else 4) for who in range(8)], 6)
+    assert np.asarray(said[0].diagonal).sum() > 3 * np.asarray(said[7].diagonal).sum()
+    found = pool_scatter(said).diagonal
+    monkeypatch.setattr("bristle.rules.evidence.scatter.OUTSTANDS", np.inf)
+    np.testing.assert_allclose(found, pool_scatter(said).diagonal)

@@ -228,7 +228,8 @@ def pool_scatter(
     weights[used] = counts[used] * _distinct(inner, counts[used], fourth)
     freedom = float(weights.sum())
     weights /= freedom
-    diagonal = np.maximum(weights @ np.minimum(diagonals, most * level) / level, 0.02)
+    rests = _quiet(np.minimum(diagonals[used], most * level) / level, sketches, weights[used])
+    diagonal = np.maximum(weights[used] @ rests, 0.02)
     own = None
     if trust < math.inf and rest is not None and len(rest) >= FEW:
         own = rest / scale * np.sqrt(len(rest) / max(counts[0], 1))
@@ -370,6 +371,30 @@ def _capped(
         for row, place in enumerate(some):
             mine = mixing[row] if values[row].all() else mixing[row][values[row] > 0]
             found.append(mine[:, : len(sketches[place])] @ sketches[place])
+    return found
+
+
+def _quiet(rests: Floats, sketches: list[Floats], weights: Floats) -> Floats:
+    """Return the diagonals [M, D], cut of those who claim by it alone far more than others do by all.
+
+    Where features are correlated, a diagonal as large as the variance of the features swamps the discriminants, along
+    which samples hardly vary. So where one is OUTSTANDS times as large as the median one, which it may be because it is
+    of more samples, its trace relative to the pooled covariance S is compared with those of others: tr(S^-1 S_k) is
+    about the same for all who are honest.
+    """
+    sums = rests.sum(axis=1)
+    ordered = np.sort(sums)
+    if not (sums > OUTSTANDS * ordered[(len(sums) - 1) // 2]).any():
+        return rests
+    pooled = np.maximum(weights @ rests, 0.02)
+    loud = np.concatenate([np.sqrt(weight) * sketch for weight, sketch in zip(weights, sketches, strict=True)])
+    whole = Scatter(pooled, loud)
+    traces = rests @ whole.vectors(np.eye(len(pooled))).squares()
+    scatters = [float(whole.vectors(sketch).squares().sum()) for sketch in sketches]
+    all_of_it = np.sort(traces + np.array(scatters))
+    usual = float(all_of_it[(len(all_of_it) - 1) // 2])
+    cut = np.where(traces > OUTSTANDS * usual, usual / np.maximum(traces, 1e-300), 1.0)
+    found: Floats = rests * cut[:, None]
     return found
 
 
