@@ -16,7 +16,7 @@ from bristle.learning.metrics import Evaluation
 from bristle.rules import Statement
 from bristle.rules.evidence.statement import state
 from bristle.wire import Refusal
-from bristle.wire.encoding import PLAIN, ZLIB, decode_statement, encode_statement, largest_statement
+from bristle.wire.encoding import PLAIN, ZLIB, decode_statement, encode_statement, largest_statement, narrowest
 from bristle.wire.sizes import Encoding, raw_statement_bytes
 
 SHAPE = (4, 6)
@@ -241,3 +241,13 @@ def test_mistakes_are_named(changes: dict[str, object], complaint: str) -> None:
         encode_statement(replace(right, **changes))
     with pytest.raises(ValueError, match="float32, float16, int8"):
         encode_statement(right, encoding="grid")
+
+
+@pytest.mark.parametrize(
+    ("units", "offset", "encoding"),
+    [(1.0, 0.0, "int8"), (1.0, 10.0, "int8"), (1e3, 0.0, "float16"), (1.0, 300.0, "float16"), (1.0, 1e5, "float32")],
+)
+def test_the_encoding_keeps_features_in_different_units(units: float, offset: float, encoding: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((48, 12)) * np.geomspace(1, units, 12) + offset
+    assert narrowest(state(Evaluation(x, np.repeat(np.arange(4), 12)), 4)) == encoding

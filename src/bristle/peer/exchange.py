@@ -23,14 +23,12 @@ from bristle.peer.step import Sharing
 from bristle.peer.store import OwnStatement
 from bristle.peer.store_files import TryAgainError
 from bristle.rules.evidence import Statement
-from bristle.wire.sizes import Encoding, raw_statement_bytes
+from bristle.wire.encoding import narrowest
+from bristle.wire.sizes import raw_statement_bytes
 from bristle.wire.statements import SKEW, life_of
 
 LIFETIME = 86_400
 """Seconds for which a statement counts; a peer that runs renews it when half of them have passed."""
-
-ENCODING: Encoding = "int8"
-"""How statements travel: a quarter of the bytes of float16, for less than 0.1 points of accuracy."""
 
 LONGEST_REST = 3600.0
 """Seconds after which a peer at rest checks for work again, since clocks may be set."""
@@ -204,7 +202,8 @@ class EvidenceExchange:
         # The time is above all numbers of a store that was lost with its folder.
         last = 0 if self._state.own is None else self._state.own.signed.number
         number = max(last + 1, int(1000 * self._clock()))
-        signed = self._network.sign_statement(statement, number=number, expires=now + LIFETIME, encoding=ENCODING)
+        encoding = narrowest(statement)
+        signed = self._network.sign_statement(statement, number=number, expires=now + LIFETIME, encoding=encoding)
         if await self._keep(OwnStatement(signed, wanted)):
             self._network.publish(signed)
             self._published = True
@@ -257,4 +256,4 @@ def _size(statement: Statement) -> int:
     rank = 0 if factors is None else len(factors)
     present = int(np.count_nonzero(np.asarray(statement.counts)))
     shape = int(statement.rows.shape[0]), int(statement.rows.shape[1])
-    return raw_statement_bytes(*shape, present=present, rank=rank, encoding=ENCODING)
+    return raw_statement_bytes(*shape, present=present, rank=rank, encoding=narrowest(statement))

@@ -32,6 +32,9 @@ _TOPS: dict[Encoding, int] = {"float32": 15, "float16": 15, "int8": 7}
 _FACTOR_TOP = 4
 """The same for factors in int8: they bear coarser steps than means, and are most of a statement."""
 
+MOVED, LOST = 0.25, 0.25
+"""See `narrowest`."""
+
 _MOST = 127
 _LOWEST = -128
 _UNFIT = {Reason.NOT_FINITE: Refusal.NOT_FINITE, Reason.TOO_LARGE: Refusal.TOO_LARGE}
@@ -97,6 +100,29 @@ def _deflated(raw: bytes, encoding: Encoding) -> bytes:
     strategy = zlib.Z_HUFFMAN_ONLY if encoding == "int8" else zlib.Z_DEFAULT_STRATEGY
     deflater = zlib.compressobj(6, zlib.DEFLATED, 15, 8, strategy)
     return deflater.compress(raw) + deflater.flush()
+
+
+def narrowest(statement: Statement) -> Encoding:
+    """Return the encoding of fewest bytes that keeps a statement: int8 for most.
+
+    A row of int8 has steps of a sixty-fourth of its largest value. Where features are in units of very different size,
+    or far from zero, that is more than they vary: an encoding does where it moves no mean, nor the standard deviation
+    of a feature, by more than MOVED standard deviations, but for a share of LOST of all features.
+    """
+    rows, factors, diagonal = (np.asarray(part) for part in (statement.rows, statement.factors, statement.diagonal))
+    here, rank = np.asarray(statement.counts) > 0, len(factors)
+    spread = np.sqrt(diagonal + (factors**2).sum(axis=0))
+    names: list[Encoding] = ["int8", "float16"]
+    for name in names:
+        body = encode_statement(statement, encoding=name, compress=False)
+        read = decode_statement(body, shape=(len(rows), len(diagonal)), rank=rank, encoding=name, compression=PLAIN)
+        if isinstance(read, Refusal):
+            continue
+        kept = np.sqrt(np.asarray(read.diagonal) + (np.asarray(read.factors) ** 2).sum(axis=0))
+        moved = np.sqrt(((np.asarray(read.rows) - rows)[here] ** 2).mean(axis=0)) + np.abs(kept - spread)
+        if (moved[spread > 0] > MOVED * spread[spread > 0]).sum() <= LOST * (spread > 0).sum():
+            return name
+    return "float32"
 
 
 def largest_statement(shape: tuple[int, int], rank: int, encoding: Encoding, compression: int) -> int:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bristle.rules.evidence import Scatter, Statement, geometric_median, pool_scatter
+from bristle.learning.metrics import Evaluation
+from bristle.rules.evidence import Evidence, Scatter, Statement, geometric_median, pool_scatter
 from tests.support.evidence import Floats, Town, factors_of, stated
 
 CAP = 3.0
@@ -144,3 +145,100 @@ def test_far_points_in_the_minority_do_not_carry_the_median_away(seed: int, size
     place = geometric_median(points @ points.T, np.ones(len(points))) @ points
     reach = np.linalg.norm(near - near.mean(axis=0), axis=1).max()
     assert np.linalg.norm(place - near.mean(axis=0)) <= 12 * reach
+
+
+UNITS = np.geomspace(1e-3, 1e3, 20)
+
+
+def in_units(sample: Evaluation) -> Evaluation:
+    """Return samples in other units for each feature, in no order."""
+    return Evaluation(np.asarray(sample.features) * UNITS[np.arange(20) * 7 % 20], sample.labels)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_units_of_features_decide_little(seed: int) -> None:
+    town = Town.of(seed)
+    people = town.people(seed, 8)
+    others = [in_units(one) for one in people]
+    rule = Evidence()
+    same, other = (
+        rule(said[0], said[1:], evaluation=some[0])
+        for some, said in ((people, stated(people, 6)), (others, stated(others, 6)))
+    )
+    fresh = in_units(town.samples(77, list(range(6)), 100))
+    right = ((fresh.features @ np.asarray(other.head).T + np.asarray(other.bias)).argmax(axis=1) == fresh.labels).mean()
+    assert right > town.accuracy(same) - 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_hides_features_in_large_units(seed: int) -> None:
+    town = Town.of(seed)
+    people = [in_units(one) for one in town.people(seed, 8)]
+    said = stated(people, 6)
+    loud = replace(said[1], diagonal=np.full(20, 1e8), rows=1e6 * np.asarray(said[1].rows))
+    levels = [pool_scatter(some, cap=1.0).diagonal for some in (said, [*said, loud])]
+    assert (levels[1] < 40 * levels[0]).all(), "variances here range from 1e-6 to 1e6"
+
+
+def correlated(seed: int, people: int) -> list[Evaluation]:
+    """Return samples of people with a few loud directions that have nothing to do with the classes."""
+    town = Town.of(seed, features=30)
+    loud = 4 * np.random.default_rng(seed).standard_normal((6, 30))
+    found = []
+    for who, one in enumerate(town.people(seed, people)):
+        noise = np.random.default_rng([seed, who]).standard_normal((len(one.labels), 6))
+        found.append(Evaluation(np.asarray(one.features) + noise @ loud, one.labels))
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_claimed_along_differences_does_not_swamp_discriminants(seed: int, count: int) -> None:
+    people = correlated(seed, 10)
+    said = stated(people, 6)
+    total = np.sum([np.asarray(one.counts) for one in said], axis=0)
+    means = np.sum([np.asarray(one.counts)[:, None] * np.asarray(one.rows) for one in said], axis=0) / total[:, None]
+    way = means[3] - means[4]
+    rest = np.concatenate([one.features - means[one.labels] for one in people])
+    true = rest.T @ rest / len(rest)
+    factors = np.concatenate([1e3 * way[None], factors_of(said[1])[1:]])
+    before, after = (pool_scatter([*said, *[replace(said[1], factors=factors)] * some]) for some in (0, count))
+    discriminant = np.linalg.solve(true, way)
+    assert variance(after, discriminant) < 1.5 * variance(before, discriminant)
+    honest_way = np.linalg.solve(true, means[0] - means[1])
+    assert variance(after, honest_way) == pytest.approx(variance(before, honest_way), rel=0.3)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e8, 9.9e8])
+@pytest.mark.parametrize(("features", "rank"), [(2, 2), (6, 3), (20, 3)])
+@pytest.mark.parametrize("people", [1, 2, 3])
+def test_absurd_factors_leave_an_inverse(people: int, features: int, rank: int, size: float) -> None:
+    town = Town.of(people, features=features)
+    said = stated(town.people(people, people), 6)
+    for factors in (np.full((rank, features), size), size * np.random.default_rng(0).standard_normal((rank, features))):
+        before, after = (pool_scatter([*said, *more]) for more in ([], [replace(said[0], factors=factors)]))
+        assert np.isfinite(after.solved(after.vectors(np.eye(features)))).all()
+        if people == 3:
+            assert variance(after, np.ones(features)) < 30 * variance(before, np.ones(features))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_diagonal_does_not_swamp_discriminants(seed: int, count: int) -> None:
+    people = correlated(seed, 10)
+    said = stated(people, 6)
+    loud = replace(said[1], diagonal=1e6 * np.asarray(said[1].diagonal))
+    before, after = (pool_scatter([*said, *[loud] * some]) for some in (0, count))
+    means = np.stack([one.features[one.labels == 3].mean(axis=0) for one in people if (one.labels == 3).any()])
+    others = np.stack([one.features[one.labels == 4].mean(axis=0) for one in people if (one.labels == 4).any()])
+    discriminant = before.solved(before.vectors((means.mean(axis=0) - others.mean(axis=0))[None]))[0]
+    assert variance(after, discriminant) < 1.6 * variance(before, discriminant)
+
+
+def test_a_diagonal_of_more_samples_counts_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    town = Town.of(0, features=300)
+    said = stated([town.samples(who, [0, 1, 2], 80 if who < 3 else 4) for who in range(8)], 6)
+    assert np.asarray(said[0].diagonal).sum() > 3 * np.asarray(said[7].diagonal).sum()
+    found = pool_scatter(said).diagonal
+    monkeypatch.setattr("bristle.rules.evidence.scatter.OUTSTANDS", np.inf)
+    np.testing.assert_allclose(found, pool_scatter(said).diagonal)

@@ -30,6 +30,17 @@ USUAL, LEAST, MOST = 0.1, 0.01, 0.5
 """The shrinkage where nothing is known, and its bounds."""
 
 
+WIDE, FAR, CONFIRMED = 30.0, 10.0, 4
+"""Of the variance of features in large units: see `_least`."""
+
+
+ABSURD = 1e6
+"""No sketch counts for more than so many times the usual variance, before it is compared with others."""
+
+OUTSTANDS = 2.5
+"""Sketches exaggerate along the directions in which they claim most, by no more than so many times the median."""
+
+
 class Scatter:
     """A covariance S = diag(d) + B'B, and its inverse by Woodbury where there are fewer factors than features.
 
@@ -207,9 +218,9 @@ def pool_scatter(
     alike = (counts[used] == counts[used[0]]).all()
     level = np.median(totals[used], axis=0) if alike else weighted_median(totals[used], counts[used])
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
-    level = np.maximum(level, 0.01 * level.mean() + 1e-12)
+    level = np.maximum(level, _least(level, totals[used], [statements[int(place)] for place in used], rest))
     scale = np.sqrt(level)
-    sketches = [np.asarray(statements[int(place)].factors) / scale for place in used]
+    sketches = [_bounded(np.asarray(statements[int(place)].factors) / scale) for place in used]
     products = _products(sketches)
     inner = np.einsum("irjs,irjs->ij", products, products) if products.size else np.zeros((len(used), len(used)))
     fourth = 0.0 if rest is None or len(rest) < FEW else _fourth(rest / scale)
@@ -217,17 +228,45 @@ def pool_scatter(
     weights[used] = counts[used] * _distinct(inner, counts[used], fourth)
     freedom = float(weights.sum())
     weights /= freedom
-    diagonal = np.maximum(weights @ np.minimum(diagonals, most * level) / level, 0.02)
+    rests = _quiet(np.minimum(diagonals[used], most * level) / level, sketches, weights[used])
+    diagonal = np.maximum(weights[used] @ rests, 0.02)
     own = None
     if trust < math.inf and rest is not None and len(rest) >= FEW:
         own = rest / scale * np.sqrt(len(rest) / max(counts[0], 1))
-    factors = _capped(sketches, products, weights[used], diagonal, most, own, trust)
+    factors = _levelled(_capped(sketches, products, weights[used], diagonal, most, own, trust), weights[used], diagonal)
     taken = _column_squares(factors)
     if shrinkage is None:
         size = float(weights[used] @ inner @ weights[used]) - float((taken**2).sum())
         known = fourth > 0 and size > 0
         shrinkage = min(max((fourth - size) / freedom / size, LEAST), MOST) if known else USUAL
     return Scatter((diagonal + shrinkage * taken) * level, np.sqrt(1 - shrinkage) * factors * scale)
+
+
+def _bounded(sketch: Floats) -> Floats:
+    """Return a sketch [R, D], scaled down where it claims ABSURD times what is usual: of more, products lose digits."""
+    size = float(np.vdot(sketch, sketch))
+    most = ABSURD * sketch.shape[1]
+    return sketch * math.sqrt(most / size) if size > most else sketch
+
+
+def _least(level: Floats, totals: Floats, statements: Sequence[Statement], rest: Floats | None) -> Floats:
+    """Return the least variance that is believed of each feature [D].
+
+    Of a feature that is zero in nearly all samples, most statements show too little: it has a hundredth of the mean
+    variance at least. Of a feature in large units nobody shows much, within classes or between them: it has WIDE times
+    0.01 of the most that anybody shows. So that nobody can make features look rare, this is never more than FAR times
+    what four statements show, or the largest square in the receiver's own samples.
+    """
+    claimed = [np.asarray(one.rows)[np.asarray(one.counts) > 0] for one in statements]
+    between = [rows.var(axis=0) if len(rows) else np.zeros_like(level) for rows in claimed]
+    shown = np.sort(totals + np.stack(between), axis=0)
+    sure = shown[-min(CONFIRMED, len(shown))]
+    if rest is not None and len(rest):
+        sure = np.maximum(sure, (rest**2).max(axis=0))
+    most = WIDE * np.minimum(shown[-1], FAR * sure)
+    mean = level.mean()
+    found: Floats = 0.01 * np.where(most > 0, np.minimum(mean, most), mean) + 1e-12
+    return found
 
 
 def _believed(counts: Floats) -> Floats:
@@ -289,15 +328,15 @@ def _capped(
     cap: float,
     own: Floats | None,
     trust: float,
-) -> Floats:
-    """Return the factors [R, D] of all sketches, weighted and cut.
+) -> list[Floats]:
+    """Return the factors [R, D] of each sketch, weighted and cut.
 
     To `cap` times what others see in the span of a sketch, and to `trust` times what `own` samples show there.
     """
     count, widest = products.shape[:2]
     scales = np.sqrt(weights)
     if count == 1 or not widest:
-        return np.concatenate([scale * sketch for scale, sketch in zip(scales, sketches, strict=True)])
+        return [scale * sketch for scale, sketch in zip(scales, sketches, strict=True)]
     size = max(1, AT_ONCE // (widest * max(count * widest, len(diagonal))))
     found = []
     for start in range(0, count, size):
@@ -332,7 +371,90 @@ def _capped(
         for row, place in enumerate(some):
             mine = mixing[row] if values[row].all() else mixing[row][values[row] > 0]
             found.append(mine[:, : len(sketches[place])] @ sketches[place])
-    return np.concatenate(found)
+    return found
+
+
+def _quiet(rests: Floats, sketches: list[Floats], weights: Floats) -> Floats:
+    """Return the diagonals [M, D], cut of those who claim by it alone far more than others do by all.
+
+    Where features are correlated, a diagonal as large as the variance of the features swamps the discriminants, along
+    which samples hardly vary. So where one is OUTSTANDS times as large as the median one, which it may be because it is
+    of more samples, its trace relative to the pooled covariance S is compared with those of others: tr(S^-1 S_k) is
+    about the same for all who are honest.
+    """
+    sums = rests.sum(axis=1)
+    ordered = np.sort(sums)
+    if not (sums > OUTSTANDS * ordered[(len(sums) - 1) // 2]).any():
+        return rests
+    pooled = np.maximum(weights @ rests, 0.02)
+    loud = np.concatenate([np.sqrt(weight) * sketch for weight, sketch in zip(weights, sketches, strict=True)])
+    whole = Scatter(pooled, loud)
+    traces = rests @ whole.vectors(np.eye(len(pooled))).squares()
+    scatters = [float(whole.vectors(sketch).squares().sum()) for sketch in sketches]
+    all_of_it = np.sort(traces + np.array(scatters))
+    usual = float(all_of_it[(len(all_of_it) - 1) // 2])
+    cut = np.where(traces > OUTSTANDS * usual, usual / np.maximum(traces, 1e-300), 1.0)
+    found: Floats = rests * cut[:, None]
+    return found
+
+
+def _levelled(blocks: list[Floats], weights: Floats, diagonal: Floats) -> Floats:
+    """Return all factors [R, D], with those of who stands out along the directions in which it claims most cut.
+
+    Where features are correlated, variance along a direction that a sketch has may swamp the discriminants, on which
+    others hardly vary, though it is no more than others show along that direction itself. So each sketch F is also
+    judged along the directions S^-1 F'e in which it has most of the pooled covariance S: by how many times what others
+    show there, in the median. Honest sketches exaggerate there too, all about as much: who does so more than OUTSTANDS
+    times as much as the median sender is cut to what others show.
+    """
+    factors = np.concatenate(blocks)
+    ranks = np.array([len(block) for block in blocks])
+    count, widest = len(blocks), int(ranks.max())
+    if count == 1 or not widest:
+        return factors
+    # Rows of sketches, padded with zeros to one rank, so that many are worked on at once.
+    where = np.concatenate([place * widest + np.arange(rank) for place, rank in enumerate(ranks)])
+    products = np.zeros((count * widest, count * widest), dtype=np.float32)
+    products[np.ix_(where, where)] = _explained(factors / np.sqrt(diagonal))
+    ratios, turns = np.zeros((count, widest)), np.zeros((count, widest, widest))
+    size = max(1, AT_ONCE // (count * widest * widest))
+    for start in range(0, count, size):
+        some = np.arange(start, min(start + size, count))
+        mine = products.reshape(count * widest, count, widest)[:, some].swapaxes(0, 1).astype(np.float64)
+        values, turn = np.linalg.eigh(mine.reshape(len(some), count, widest, widest)[np.arange(len(some)), some])
+        # What every sketch shows along these directions, and what the diagonal adds.
+        along = ((mine @ turn) ** 2).reshape(len(some), count, widest, widest).sum(axis=2)
+        shown = along / weights[:, None] + np.maximum(values - along.sum(axis=1), 0)[:, None]
+        others = weights * (np.arange(count) != some[:, None])
+        usual = weighted_median(shown, others)
+        here = values > 1e-6
+        ratios[some] = np.where(here, shown[np.arange(len(some)), some] / np.maximum(usual, 1e-12), 0)
+        turns[some] = turn
+    worst = np.sort(ratios.max(axis=1)[ranks > 0])
+    most = OUTSTANDS * float(worst[(len(worst) - 1) // 2])
+    starts = np.cumsum(ranks) - ranks
+    for place in np.flatnonzero((ratios > most).any(axis=1)):
+        loud = ratios[place] > most
+        cut = np.where(loud, 1 / np.sqrt(np.where(loud, ratios[place], 1)), 1.0)[:, None] * turns[place].T
+        rank = ranks[place]
+        factors[starts[place] : starts[place] + rank] = turns[place][:rank] @ cut[:, :rank] @ blocks[place]
+    return factors
+
+
+def _explained(scaled: Floats) -> Floats:
+    """Return F (I + F'F)^-1 F' = I - (I + F F')^-1 of factors F [R, D]."""
+    if len(scaled) <= scaled.shape[1]:
+        inner = scaled @ scaled.T
+        inner[np.diag_indices(len(inner))] += 1
+        root = _inverse_root(inner)
+        found: Floats = -(root.T @ root)
+        found[np.diag_indices(len(inner))] += 1
+        return found
+    inner = scaled.T @ scaled
+    inner[np.diag_indices(len(inner))] += 1
+    white = scaled @ _inverse_root(inner).T
+    whole: Floats = white @ white.T
+    return whole
 
 
 def _cut(claimed: Floats, reference: Floats, cap: float) -> Floats:
