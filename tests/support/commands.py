@@ -68,7 +68,11 @@ def interrupted() -> Callable[..., str]:
             while not there() and time.monotonic() < deadline:
                 time.sleep(0.01)
             os.kill(running.pid, signal.SIGINT)
-            _, errors = running.communicate(timeout=180)
+            try:
+                _, errors = running.communicate(timeout=20)
+            except subprocess.TimeoutExpired:  # Python drops what is raised while it collects garbage: press again.
+                os.kill(running.pid, signal.SIGINT)
+                _, errors = running.communicate(timeout=160)
         finally:
             if running.poll() is None:
                 running.kill()
