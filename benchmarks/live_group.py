@@ -64,7 +64,7 @@ class Group:
     @property
     def interval(self) -> float:
         """Seconds between the iterations of a peer."""
-        return max(0.2, 0.01 * self.peers)
+        return max(0.2, 0.02 * self.peers)
 
     @property
     def expected(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from bristle.learning.metrics import Evaluation
 from bristle.rules import Reason
-from bristle.rules.evidence import Statement, state, unfit
+from bristle.rules.evidence import Evidence, Statement, state, unfit
 from bristle.testing.evidence import hostile
 from tests.support.evidence import Town, factors_of
 
@@ -118,3 +119,33 @@ def test_a_batch_gives_its_statements_back() -> None:
 def test_a_rank_of_nothing_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="rank"):
         state(samples(0, 2, 3, 4), 2, rank=0)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "said"),
+    [
+        (np.full((4, 3), np.nan), [0, 0, 1, 1], "must be finite"),
+        (np.full((4, 3), np.inf), [0, 0, 1, 1], "must be finite"),
+        (np.ones((4, 3)), [0, 0, 1, 5], "there is no class 5: labels go from 0 to 1"),
+        (np.ones((4, 3)), [0.0, 0.0, 1.0, 1.0], "labels must be integers, not float64"),
+        (np.ones((4, 3)), [0, 0, 1], r"features \[4, 3\] and labels \[3\]"),
+        (np.ones((4, 0)), [0, 0, 1, 1], r"features \[4, 0\]"),
+    ],
+)
+def test_samples_that_cannot_be_stated_are_one_clear_error(
+    features: np.ndarray[Any, Any], labels: list[float], said: str
+) -> None:
+    samples = Evaluation(features, np.array(labels))
+    with pytest.raises(ValueError, match=said):
+        state(samples, 2)
+    fit = state(Evaluation(np.eye(4, 3), np.array([0, 0, 1, 1])), 2)
+    with pytest.raises(ValueError, match=said if len(labels) == 4 and features.size else "evaluation must have"):
+        Evidence()(fit, [fit], evaluation=samples)
+
+
+def test_padding_may_hold_anything() -> None:
+    features = np.vstack([np.eye(4, 3), np.full((1, 3), np.nan)])
+    padded = state(Evaluation(features, np.array([0, 0, 1, 1, -1])), 2)
+    plain = state(Evaluation(features[:4], np.array([0, 0, 1, 1])), 2)
+    assert np.array_equal(padded.rows, plain.rows)
+    assert np.array_equal(np.asarray(padded.factors), np.asarray(plain.factors))

@@ -11,7 +11,7 @@ import numpy as np
 from bristle._core import to_numpy
 from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import Evaluation
-from bristle.rules.evidence.statement import Floats, Statement
+from bristle.rules.evidence.statement import Floats, Statement, check_samples
 
 FOR_COUNTS, FOR_TRACE, FOR_SCATTER = 0.1, 0.02, 0.35
 """Parts of a release's rho for the counts, for the trace of the scatter, or for all of it; the rest is for the sums."""
@@ -94,8 +94,9 @@ class Privacy:
         Without `rng` the noise comes from the operating system's entropy: whoever can draw it again can remove it.
         """
         rng = rng or np.random.default_rng()
-        y = to_numpy(samples.labels)
-        x = clipped(to_numpy(samples.features)[y >= 0].astype(np.float64), self.clip)
+        features, y = to_numpy(samples.features), to_numpy(samples.labels)
+        check_samples(features, y, classes)
+        x = clipped(features[y >= 0].astype(np.float64), self.clip)
         y = y[y >= 0]
         size = x.shape[1]
         loud = self.noise(FOR_COUNTS, 1.0)

@@ -30,7 +30,7 @@ from bristle.rules.evidence.location import (
 )
 from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
-from bristle.rules.evidence.statement import Floats, Statement, state, unfit
+from bristle.rules.evidence.statement import Floats, Statement, check_samples, state, unfit
 from bristle.rules.evidence.vetting import LENIENT, aligned, disputes, leaning, lowering, personal_spread, vet
 from bristle.rules.evidence.voices import draw_statements, merge_voices, voice_numbers
 from bristle.rules.inbox import Inbox
@@ -215,6 +215,7 @@ class Evidence(Rule):
         x, y = to_numpy(evaluation.features).astype(np.float64), to_numpy(evaluation.labels)
         if y.shape[:-1] != batch or x.shape != (*y.shape, features):
             raise ValueError(f"evaluation must have features [*{batch}, samples, {features}], not {x.shape}")
+        check_samples(x, y, classes)
         generator = rng if isinstance(rng, np.random.Generator) else None
         parts = []
         for place in np.ndindex(batch):

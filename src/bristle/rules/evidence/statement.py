@@ -83,6 +83,21 @@ class Statement:
         )
 
 
+def check_samples(features: Array, labels: Array, classes: int) -> None:
+    """Raise unless these are finite features [..., S, D] and class numbers [..., S] below `classes` (-1 = padding)."""
+    if features.ndim < 2 or features.shape[:-1] != labels.shape or not features.shape[-1]:
+        raise ValueError(
+            f"samples have features {list(features.shape)} and labels {list(labels.shape)}: give [samples, features] "
+            "and [samples]"
+        )
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers, not {labels.dtype}: give the number of each sample's class")
+    if labels.max(initial=-1) >= classes:
+        raise ValueError(f"there is no class {labels.max()}: labels go from 0 to {classes - 1}, or are -1 for padding")
+    if not np.isfinite(features[labels >= 0]).all():
+        raise ValueError("features must be finite: leave out samples with NaN or infinite values, or fill these in")
+
+
 def state(samples: Evaluation, classes: int, *, rank: float = 2.4) -> Statement:
     """Return the statement of one peer's samples: `features` [S, D], `labels` [S] (-1 = padding).
 
@@ -90,9 +105,9 @@ def state(samples: Evaluation, classes: int, *, rank: float = 2.4) -> Statement:
     variance that they leave, feature by feature: more samples support more directions.
     """
     check_positive("rank", rank)
-    labels = to_numpy(samples.labels)
-    features = to_numpy(samples.features)[labels >= 0].astype(np.float64)
-    labels = labels[labels >= 0]
+    labels, features = to_numpy(samples.labels), to_numpy(samples.features)
+    check_samples(features, labels, classes)
+    features, labels = features[labels >= 0].astype(np.float64), labels[labels >= 0]
     counts = np.bincount(labels, minlength=classes).astype(np.float64)
     rows = np.zeros((classes, features.shape[1]))
     rest = features.copy()
