@@ -2,9 +2,10 @@
 
 Claims stand in a table of classes and senders [B, C, K], the receiver's own first, with a mask where nothing is said.
 What `bristle.rules.evidence` works out claim by claim is a product or a sort over that table; the 64-bit part is small.
-Three guards of the rule against crowds are not here, since they cost more than the rest: own classes are not kept near
-the own mean, and the scatter is not compared with the own samples, where a class has eight owners or more; and nobody
-goes back to its own answer where it is outvoted about its own samples.
+Guards of the rule that cost more than the rest are not here. Against crowds: own classes are not kept near the own
+mean, and the scatter is not compared with the own samples, where a class has eight owners or more; and nobody goes back
+to its own answer where it is outvoted about its own samples. Of the scatter: nobody is cut who stands out against the
+pooled covariance, and features in small units have the same floor as all others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The pooled scatter of very many receivers at once: Gram matrices, Cholesky factors and products, no eigenvectors.
 
-The same mathematics as `bristle.rules.evidence.scatter`, on torch tensors with the receivers first. A basis of the span
-of a sketch comes from a Cholesky factor instead of eigenvectors, and a matrix is cut by its sign, which products alone
-approach; both leave the covariance what it is within rounding.
+The mathematics of `bristle.rules.evidence.scatter`, but for some guards, on torch tensors with the receivers first. A
+basis of the span of a sketch comes from a Cholesky factor instead of eigenvectors, and a matrix is cut by its sign,
+which products alone approach; both leave the covariance what it is within rounding.
 """
 
 from __future__ import annotations
