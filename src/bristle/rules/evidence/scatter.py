@@ -30,9 +30,8 @@ USUAL, LEAST, MOST = 0.1, 0.01, 0.5
 """The shrinkage where nothing is known, and its bounds."""
 
 
-WIDE, FAR, CONFIRMED = 30.0, 10.0, 4
-"""Of the variance of features in large units: see `_least`."""
-
+RARE, WIDE, CONFIRMED = 0.1, 0.3, 4
+"""Of the variance of features in small units: see `_least`."""
 
 ABSURD = 1e6
 """No sketch counts for more than so many times the usual variance, before it is compared with others."""
@@ -218,7 +217,7 @@ def pool_scatter(
     alike = (counts[used] == counts[used[0]]).all()
     level = np.median(totals[used], axis=0) if alike else weighted_median(totals[used], counts[used])
     level = np.minimum(level, trust * np.maximum(totals[0], totals[0].mean() / 4)) if trust < math.inf else level
-    level = np.maximum(level, _least(level, totals[used], [statements[int(place)] for place in used], rest))
+    level = np.maximum(level, _least(level, totals[used]))
     scale = np.sqrt(level)
     sketches = [_bounded(np.asarray(statements[int(place)].factors) / scale) for place in used]
     products = _products(sketches)
@@ -249,24 +248,17 @@ def _bounded(sketch: Floats) -> Floats:
     return sketch * math.sqrt(most / size) if size > most else sketch
 
 
-def _least(level: Floats, totals: Floats, statements: Sequence[Statement], rest: Floats | None) -> Floats:
-    """Return the least variance that is believed of each feature [D].
+def _least(level: Floats, totals: Floats) -> Floats:
+    """Return the least variance that is believed of each feature [D], given the median one and all [M, D].
 
-    Of a feature that is zero in nearly all samples, most statements show too little: it has a hundredth of the mean
-    variance at least. Of a feature in large units nobody shows much, within classes or between them: it has WIDE times
-    0.01 of the most that anybody shows. So that nobody can make features look rare, this is never more than FAR times
-    what four statements show, or the largest square in the receiver's own samples.
+    Of a feature that is zero in nearly all samples, most statements show too little: a hundredth of the mean variance
+    is believed at least. Where most agree, so that the median is not RARE times what four statements show, a feature is
+    in small units: then WIDE times what these four show is enough. Three liars change neither.
     """
-    claimed = [np.asarray(one.rows)[np.asarray(one.counts) > 0] for one in statements]
-    between = [rows.var(axis=0) if len(rows) else np.zeros_like(level) for rows in claimed]
-    shown = np.sort(totals + np.stack(between), axis=0)
-    sure = shown[-min(CONFIRMED, len(shown))]
-    if rest is not None and len(rest):
-        sure = np.maximum(sure, (rest**2).max(axis=0))
-    most = WIDE * np.minimum(shown[-1], FAR * sure)
-    mean = level.mean()
-    found: Floats = 0.01 * np.where(most > 0, np.minimum(mean, most), mean) + 1e-12
-    return found
+    sure = np.sort(totals, axis=0)[-min(CONFIRMED, len(totals))]
+    usual = 0.01 * level.mean()
+    found: Floats = np.where(level < RARE * sure, usual, np.minimum(usual, np.where(sure > 0, WIDE * sure, usual)))
+    return found + 1e-12
 
 
 def _believed(counts: Floats) -> Floats:
