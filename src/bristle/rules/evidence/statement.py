@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bristle._core import Array, to_numpy
 from bristle._core.arrays import is_array
-from bristle._core.validation import check_positive
+from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
@@ -85,6 +85,7 @@ class Statement:
 
 def check_samples(features: Array, labels: Array, classes: int) -> None:
     """Raise unless these are finite features [..., S, D] and class numbers [..., S] below `classes` (-1 = padding)."""
+    check_count("classes", classes, least=1)
     if features.ndim < 2 or features.shape[:-1] != labels.shape or not features.shape[-1]:
         raise ValueError(
             f"samples have features {list(features.shape)} and labels {list(labels.shape)}: give [samples, features] "
@@ -94,6 +95,8 @@ def check_samples(features: Array, labels: Array, classes: int) -> None:
         raise ValueError(f"labels must be integers, not {labels.dtype}: give the number of each sample's class")
     if labels.max(initial=-1) >= classes:
         raise ValueError(f"there is no class {labels.max()}: labels go from 0 to {classes - 1}, or are -1 for padding")
+    if features.dtype.kind in "OSUcmM":
+        raise ValueError(f"features must be real numbers, not {features.dtype}: convert them to float64")
     if not np.isfinite(features[labels >= 0]).all():
         raise ValueError("features must be finite: leave out samples with NaN or infinite values, or fill these in")
 
