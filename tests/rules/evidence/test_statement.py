@@ -151,6 +151,16 @@ def test_a_statement_has_at_least_one_class() -> None:
         state(samples(0, 2, 3, 4), 0)
 
 
+def test_lists_are_no_arrays() -> None:
+    fit = state(samples(0, 2, 3, 4), 2)
+    lists: Any = [[1.0, 2.0, 3.0]], [0]
+    for wrong, said in ((Evaluation(*lists), "features"), (Evaluation(np.ones((1, 3)), lists[1]), "labels")):
+        with pytest.raises(ValueError, match=rf"{said} must be an array, not list: use np\.asarray\({said}\)"):
+            state(wrong, 2)
+        with pytest.raises(ValueError, match=f"{said} must be an array, not list"):
+            Evidence()(fit, [fit], evaluation=wrong)
+
+
 def test_an_evaluation_of_another_width_is_one_clear_error() -> None:
     fit = state(samples(0, 2, 3, 4), 2)
     narrow = Evaluation(np.ones((4, 2)), np.array([0, 0, 1, 1]))

@@ -30,7 +30,7 @@ from bristle.rules.evidence.location import (
 )
 from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
-from bristle.rules.evidence.statement import Floats, Statement, check_samples, state, unfit
+from bristle.rules.evidence.statement import Floats, Statement, check_samples, sample_arrays, state, unfit
 from bristle.rules.evidence.vetting import LENIENT, aligned, disputes, leaning, lowering, personal_spread, vet
 from bristle.rules.evidence.voices import draw_statements, merge_voices, voice_numbers
 from bristle.rules.inbox import Inbox
@@ -212,7 +212,7 @@ class Evidence(Rule):
         problem = unfit(mine, classes, features) if not batch else None
         if problem is not None and problem is not Reason.IMPOSSIBLE:
             raise ValueError(f"own statement {problem.words}")
-        x, y = to_numpy(evaluation.features), to_numpy(evaluation.labels)
+        x, y = sample_arrays(evaluation)
         if y.shape[:-1] != batch or x.shape != (*y.shape, features):
             wanted = ", ".join(map(str, (*batch, "samples", features)))
             raise ValueError(

@@ -83,6 +83,14 @@ class Statement:
         )
 
 
+def sample_arrays(samples: Evaluation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return features and labels as NumPy arrays; raise ValueError if they are no arrays."""
+    for name, part in (("features", samples.features), ("labels", samples.labels)):
+        if not is_array(part):
+            raise ValueError(f"{name} must be an array, not {type(part).__name__}: use np.asarray({name})")
+    return to_numpy(samples.features), to_numpy(samples.labels)
+
+
 def check_samples(features: Array, labels: Array, classes: int) -> None:
     """Raise unless these are finite features [..., S, D] and class numbers [..., S] below `classes` (-1 = padding)."""
     check_count("classes", classes, least=1)
@@ -108,7 +116,7 @@ def state(samples: Evaluation, classes: int, *, rank: float = 2.4) -> Statement:
     variance that they leave, feature by feature: more samples support more directions.
     """
     check_positive("rank", rank)
-    labels, features = to_numpy(samples.labels), to_numpy(samples.features)
+    features, labels = sample_arrays(samples)
     check_samples(features, labels, classes)
     features, labels = features[labels >= 0].astype(np.float64), labels[labels >= 0]
     counts = np.bincount(labels, minlength=classes).astype(np.float64)
