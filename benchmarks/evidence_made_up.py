@@ -50,7 +50,8 @@ def around(
 
     def draw(labels: Integers, chance: np.random.Generator, noise: Floats | None = None) -> Floats:
         drawn = chance.standard_normal((len(labels), features)) if noise is None else noise
-        return centres[labels, chance.integers(0, modes, len(labels))] + drawn
+        found: Floats = centres[labels, chance.integers(0, modes, len(labels))] + drawn
+        return found
 
     return draw
 
@@ -61,13 +62,15 @@ def plain(rng: np.random.Generator, labels: Integers, chance: np.random.Generato
 
 def units(rng: np.random.Generator, labels: Integers, chance: np.random.Generator) -> Floats:
     scale = 10.0 ** rng.uniform(-3, 3, FEATURES)
-    return scale * around(rng, apart=5.0)(labels, chance)
+    found: Floats = scale * around(rng, apart=5.0)(labels, chance)
+    return found
 
 
 def correlated(rng: np.random.Generator, labels: Integers, chance: np.random.Generator) -> Floats:
     loud = 5.0 * rng.standard_normal((10, FEATURES)) / np.sqrt(FEATURES)
     shared = chance.standard_normal((len(labels), 10)) @ loud
-    return around(rng, apart=5.0)(labels, chance) + 2 * shared
+    found: Floats = around(rng, apart=5.0)(labels, chance) + 2 * shared
+    return found
 
 
 def correlated_units(rng: np.random.Generator, labels: Integers, chance: np.random.Generator) -> Floats:
@@ -108,12 +111,13 @@ KINDS: dict[str, Callable[..., Floats]] = {
 
 def made(kind: str, seed: int) -> FeatureData:
     """Return training and test samples of a kind."""
-    parts = []
-    for number, each in enumerate((EACH, TESTED)):
+
+    def drawn(each: int, number: int) -> tuple[npt.NDArray[np.float32], Integers]:
         labels = np.repeat(np.arange(CLASSES), each)
-        rng, chance = np.random.default_rng([1, seed]), np.random.default_rng([2 + number, seed])
-        parts += [KINDS[kind](rng, labels, chance).astype(np.float32), labels]
-    return FeatureData(*parts, tuple(map(str, range(CLASSES))))
+        rng, chance = np.random.default_rng([1, seed]), np.random.default_rng([number, seed])
+        return KINDS[kind](rng, labels, chance).astype(np.float32), labels
+
+    return FeatureData(*drawn(EACH, 2), *drawn(TESTED, 3), tuple(map(str, range(CLASSES))))
 
 
 def run(data: FeatureData, seed: int, attackers: int = 0, attack: Any = None) -> tuple[World, Floats]:
@@ -149,12 +153,11 @@ def main() -> None:
     words.add_argument("--kinds", default="", help=f"comma-separated, of: {', '.join(KINDS)}; by default all")
     chosen = words.parse_args()
     seeds = [int(seed) for seed in chosen.seeds.split(",")]
-    print(
-        "| features | evidence (worst peer) | alone | nearest mean of all | logistic regression on all | L = 1 | L = 3 |"
-    )
+    print("| features | evidence (worst peer) | alone | nearest mean of all | logistic regression | L = 1 | L = 3 |")
     print("|---|---|---|---|---|---|---|")
     for kind in chosen.kinds.split(",") if chosen.kinds else KINDS:
-        reached, others, lost = [], [], {1: [], 3: []}
+        reached, others = list[Floats](), list[tuple[float, float, float]]()
+        lost: dict[int, list[list[Floats]]] = {1: [], 3: []}
         for seed in seeds:
             data = made(kind, seed)
             world, benign = run(data, seed)

@@ -5,7 +5,7 @@
 
 Every worker holds a part of the peers, and copies of the heads that these hear from others. `--device cuda` gives each
 worker of a machine a device of its own, and heads go from device to device by NCCL. Where there are fewer devices they
-are shared, and workers read the heads from each other's memory, as they do on processors. `--gloo` lets heads go as
+are shared, and workers read the heads from each other's memory, as they do on processors. `--gloo` sends heads as
 between machines, to compare.
 """
 
@@ -55,7 +55,7 @@ def main() -> None:
     exchanges: list[float] = []
     while exchange is not None and len(exchanges) < 9:
         begin = synchronised(device)
-        exchange()  # Once more, of the same heads.
+        exchange()  # Again, of the same heads.
         exchanges.append(synchronised(device) - begin)
     chosen = evaluated_peers(scenario, 200)
     measured = measure_large(world, given, peers=chosen)

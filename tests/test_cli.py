@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,3 +55,8 @@ def test_pretrain_makes_a_backbone_a_card_and_rows(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line_and_exit_code_2(words: list[str], message: str, complaint: Callable[..., str]) -> None:
     assert message in complaint(*words)
+
+
+def test_the_command_line_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "bristle", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"bristle {bristle.__version__}"

@@ -136,7 +136,7 @@ def test_pixels_and_features_that_are_not_finite_are_refused_and_not_kept(tmp_pa
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="batch is at least 1, not 0"):
         extract(make()[0], X, batch=0)
-    with pytest.raises(ValueError, match=r"not \[5\]"):
+    with pytest.raises(ValueError, match=r"not of shape \[5\]"):
         extract(make()[0], X[0, 0])
 
 

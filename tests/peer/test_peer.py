@@ -345,6 +345,12 @@ def test_one_folder_one_peer(make_peer: MakePeer, tmp_path: Path) -> None:
 def test_mistakes_get_one_clear_error(make_peer: MakePeer, digits: Any) -> None:
     with pytest.raises(ValueError, match="two different names"):
         make_peer("a", classes=("x",))
+    with pytest.raises(ValueError, match="classes must be a list of names, not the text 'cats'"):
+        make_peer("a", classes="cats")
+    with pytest.raises(ValueError, match=r"rule must be a Rule, not 'evidence': make one with rules\.create"):
+        make_peer("a", rule="evidence")
+    with pytest.raises(ValueError, match=r"known has '192\.0\.2\.7:7700': give pairs of host and port"):
+        make_peer("a", known=["192.0.2.7:7700"])
     with pytest.raises(ValueError, match="test set"):
         make_peer("a", test=(np.zeros((3, 4)), [0, 1, 2]))
     with pytest.raises(ValueError, match="interval=-1"):

@@ -67,6 +67,8 @@ def test_removed_samples_are_gone_from_memory_and_disk_and_do_not_come_back(
                 a.remove_classes(["x"])
             with pytest.raises(ValueError, match="give one each"):
                 a.remove(features[:3], labels[:2], features=True)
+            with pytest.raises(ValueError, match=r"labels are <U1 \[2, 1\]: give a class number or a name for each"):
+                a.add(features[:2], [["1"], ["7"]], features=True)
 
     asyncio.run(run())
 

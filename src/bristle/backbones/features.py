@@ -47,7 +47,9 @@ def extract(
     if batch < 1:
         raise ValueError(f"batch is at least 1, not {batch}")
     if x.ndim < 2:
-        raise ValueError(f"samples have an axis for the batch and at least one more, not {list(x.shape)}")
+        raise ValueError(
+            f"samples must be an array of several samples, not of shape {list(x.shape)}: give [samples, ...]"
+        )
     _refuse_not_finite(x, "values", "repair or leave it out")
     if isinstance(backbone, Derived):
         return backbone.of(extract(backbone.backbone, x, batch=batch, cache=cache, progress=progress))

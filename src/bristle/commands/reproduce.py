@@ -95,7 +95,7 @@ class _State:
         print(f"{len(missing)} runs to do{kept}", file=sys.stderr)
 
     def tick(self, number: int, iteration: int) -> None:
-        # Sums are kept: adding up all runs at every tick of each would take seconds of the workers' processors.
+        # Running sums: adding up all runs at every tick would take processor time from the workers.
         task, before = self._tasks[number], self._reached.get(number, 0)
         reached = max(before, min(iteration, self._length(number)))
         self._reached[number] = reached

@@ -19,7 +19,7 @@ LEAST_SHARE = 8
 """Addresses that one member may always pass on, however small the list is."""
 
 CALLS_A_SECOND = 0.5
-"""Calls in the long run to addresses that others passed on, once half of the slots are taken."""
+"""Most calls a second, in the long run, to addresses that others passed on, once half of the slots are taken."""
 
 
 @dataclass
@@ -93,8 +93,8 @@ class Contacts:
         """Return the addresses to call now and schedule their retries; forget those that failed too often.
 
         Peers that are neighbours already, at any of their addresses, are not called. If all slots are `taken`, only
-        named peers are. From half of the slots on, the others are called a few at a time, the least tried first: where
-        most peers have no free slot, each would otherwise keep calling all that it knows.
+        named peers are. Once half of the slots are taken, the others are called a few at a time, the least tried first:
+        where most peers have no free slot, each would otherwise keep calling all that it knows.
         """
         hurried = 2 * taken < self._limits.neighbours
         named_only = taken >= self._limits.neighbours or not (hurried or self._calls.available(now) >= 1)

@@ -27,8 +27,9 @@ from bristle.simulation.results import attack_name
 Row = dict[str, Any]
 Tick = Callable[[int], None]
 REPEATS = 15
-ENOUGH, SECONDS = 5, 0.2
-"""Long runs are repeated less: times are measured while every other core is idle."""
+LEAST_REPEATS = 5
+LONG_SECONDS = 0.2
+"""Work that takes longer than this for LEAST_REPEATS runs is not repeated further: other cores are idle meanwhile."""
 
 
 def work(text: str, data: FeatureData, tick: Tick) -> str:
@@ -158,8 +159,8 @@ def _speed(scenario: Scenario, data: FeatureData, every: int, tick: Tick) -> lis
 
 def _milliseconds(work: Callable[[], object]) -> float:
     """Return the shortest time of several runs."""
-    found = timeit.repeat(work, number=1, repeat=ENOUGH)
-    repeats = REPEATS - ENOUGH if sum(found) < SECONDS else 0
+    found = timeit.repeat(work, number=1, repeat=LEAST_REPEATS)
+    repeats = REPEATS - LEAST_REPEATS if sum(found) < LONG_SECONDS else 0
     return 1e3 * min([*found, *timeit.repeat(work, number=1, repeat=repeats)])
 
 

@@ -24,7 +24,7 @@ from bristle.peer.store import OwnStatement
 from bristle.peer.store_files import TryAgainError
 from bristle.rules.evidence import Statement
 from bristle.wire.encoding import narrowest
-from bristle.wire.sizes import raw_statement_bytes
+from bristle.wire.sizes import Encoding, raw_statement_bytes
 from bristle.wire.statements import SKEW, life_of
 
 LIFETIME = 86_400
@@ -195,14 +195,14 @@ class EvidenceExchange:
         if self._drawn is None:
             return
         wanted, statement = self._drawn
-        self.held_back = self._traffic.held_back(_size(statement))
+        encoding = narrowest(statement)
+        self.held_back = self._traffic.held_back(_size(statement, encoding))
         if self.held_back is not None:
             return
         self._drawn = None
         # The time is above all numbers of a store that was lost with its folder.
         last = 0 if self._state.own is None else self._state.own.signed.number
         number = max(last + 1, int(1000 * self._clock()))
-        encoding = narrowest(statement)
         signed = self._network.sign_statement(statement, number=number, expires=now + LIFETIME, encoding=encoding)
         if await self._keep(OwnStatement(signed, wanted)):
             self._network.publish(signed)
@@ -250,10 +250,10 @@ class EvidenceExchange:
         self._loop.call_soon_threadsafe(self._changed.set)
 
 
-def _size(statement: Statement) -> int:
+def _size(statement: Statement, encoding: Encoding) -> int:
     """Return the most bytes that a statement takes on its way to one neighbour, but for headers."""
     factors = statement.factors
     rank = 0 if factors is None else len(factors)
     present = int(np.count_nonzero(np.asarray(statement.counts)))
     shape = int(statement.rows.shape[0]), int(statement.rows.shape[1])
-    return raw_statement_bytes(*shape, present=present, rank=rank, encoding=narrowest(statement))
+    return raw_statement_bytes(*shape, present=present, rank=rank, encoding=encoding)

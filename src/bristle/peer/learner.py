@@ -30,6 +30,8 @@ def default_rule() -> Rule:
 
 def live_rule(rule: Rule) -> Rule:
     """Return the rule, or refuse one whose peers exchange what a network does not carry."""
+    if not isinstance(rule, Rule):
+        raise ValueError(f"rule must be a Rule, not {rule!r}: make one with rules.create(name)")
     if rule.shares != "heads" and not isinstance(rule, Evidence):
         raise ValueError(
             f"peers on a network exchange heads or evidence, and {type(rule).__name__} needs {rule.shares}: "

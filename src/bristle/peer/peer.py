@@ -134,7 +134,7 @@ class Peer:
         self.backbone = bundled() if backbone is None else backbone
         self.classes = checked_classes(classes)
         self.pace, self.on_iteration, self._test_every = pace, on_iteration, test_every
-        self._listen, self._known, self._beacon = listen, tuple(known), beacon
+        self._listen, self._known, self._beacon = listen, _checked_addresses(known), beacon
         capped = pace.bytes_per_hour is not None or pace.bytes_per_day is not None
         self._limits = replace(limits, forward_rate=0.0) if capped else limits  # A cap is for one's own bytes.
         self._sharing = Sharing(clip=share_clip, noise=share_noise)
@@ -438,6 +438,15 @@ class Peer:
         if self._exchange is None:
             raise ValueError("the peer is not running: use it as `async with Peer(...) as peer:`")
         return self._exchange
+
+
+def _checked_addresses(known: Iterable[Address]) -> tuple[Address, ...]:
+    """Return addresses as a tuple; raise ValueError unless each is a pair of a host and a port."""
+    addresses = tuple(known)
+    for address in addresses:
+        if isinstance(address, str) or len(address) != 2:
+            raise ValueError(f'known has {address!r}: give pairs of host and port, e.g. [("192.0.2.7", 7700)]')
+    return addresses
 
 
 def _check_no_head_options(rule: Rule, *, head: Head | None, sharing: Sharing) -> None:

@@ -141,7 +141,7 @@ class PeerState:
     def labels_of(self, y: npt.ArrayLike) -> Integers:
         """Return class numbers [n] of class numbers or names."""
         given = np.asarray(y)
-        if given.dtype.kind in "US":
+        if given.dtype.kind in "US" and given.ndim == 1:
             number = {name: place for place, name in enumerate(self.group.classes)}
             unknown = sorted(set(given.ravel().tolist()) - set(number))
             if unknown:
@@ -150,7 +150,7 @@ class PeerState:
         if not given.size:
             return np.zeros(0, dtype=np.int64)
         if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise ValueError(f"labels are {given.dtype} {list(given.shape)}: give one class number or name a sample")
+            raise ValueError(f"labels are {given.dtype} {list(given.shape)}: give a class number or a name for each")
         if not 0 <= given.min() <= given.max() < len(self.group.classes):
             wrong = int(given.min()) if given.min() < 0 else int(given.max())
             raise ValueError(f"there is no class {wrong}: give 0 to {len(self.group.classes) - 1}, or a name")
@@ -348,6 +348,8 @@ class PeerState:
 
 def checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the classes; raise ValueError unless they are distinct."""
+    if isinstance(classes, str):
+        raise ValueError(f"classes must be a list of names, not the text {classes!r}")
     if len(classes) < 2 or len(set(classes)) < len(classes):
         raise ValueError(f"classes {tuple(classes)}: give at least two different names, the same for all peers")
     return tuple(classes)

@@ -145,9 +145,10 @@ def _predict(heads: Outputs, test: Outputs, norms: Wide) -> tuple[Classes, Outpu
 
 
 def _different(heads: Outputs) -> Integers | None:
-    """Return the first of all equal rows of each head [P, K], K < C and in order, some perhaps twice; None: all rows.
+    """Return the different rows of each head: the positions [P, K], in order, of the first of all equal ones.
 
-    A peer that learns alone trains the rows of all classes that it does not hold alike, from zero on.
+    Heads with fewer than K different rows repeat the last position. Return None unless K < C. Heads of peers that learn
+    alone have many equal rows: the rows of classes that a peer does not hold start at zero and are trained alike.
     """
     classes, first = heads.shape[1], np.sort(heads[:, :, 0], axis=1)
     if not (first[:, 1:] == first[:, :-1]).any(axis=1).all():
@@ -161,7 +162,7 @@ def _different(heads: Outputs) -> Integers | None:
     most = max(len(some) for some in rows)
     if most == classes:
         return None
-    # The last one again is never preferred.
+    # Among equal outputs the first is predicted, so that a repeated row changes nothing.
     return np.array([[*some, *some[-1:] * (most - len(some))] for some in rows], dtype=np.intp)
 
 

@@ -32,8 +32,11 @@ _TOPS: dict[Encoding, int] = {"float32": 15, "float16": 15, "int8": 7}
 _FACTOR_TOP = 4
 """The same for factors in int8: they bear coarser steps than means, and are most of a statement."""
 
-MOVED, LOST = 0.25, 0.25
-"""See `narrowest`."""
+MOVED = 0.25
+"""A feature counts as rounded away if encoding moves it by more than so many of its standard deviations."""
+
+LOST = 0.25
+"""The share of features that an encoding may round away."""
 
 _MOST = 127
 _LOWEST = -128
@@ -103,11 +106,12 @@ def _deflated(raw: bytes, encoding: Encoding) -> bytes:
 
 
 def narrowest(statement: Statement) -> Encoding:
-    """Return the encoding of fewest bytes that keeps a statement: int8 for most.
+    """Return the smallest encoding that rounds away no more than a share LOST of a statement's features.
 
-    A row of int8 has steps of a sixty-fourth of its largest value. Where features are in units of very different size,
-    or far from zero, that is more than they vary: an encoding does where it moves no mean, nor the standard deviation
-    of a feature, by more than MOVED standard deviations, but for a share of LOST of all features.
+    It is int8 for most statements. The steps of a row in int8 are a sixty-fourth of its largest value, which is more
+    than some features vary where they are in very different units, or far from zero. A feature is rounded away if its
+    means (root mean square over classes) and its standard deviation move, together, by more than MOVED standard
+    deviations.
     """
     rows, factors, diagonal = (np.asarray(part) for part in (statement.rows, statement.factors, statement.diagonal))
     here, rank = np.asarray(statement.counts) > 0, len(factors)

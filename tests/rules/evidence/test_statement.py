@@ -130,6 +130,9 @@ def test_a_rank_of_nothing_is_a_mistake() -> None:
         (np.ones((4, 3)), [0.0, 0.0, 1.0, 1.0], "labels must be integers, not float64"),
         (np.ones((4, 3)), [0, 0, 1], r"features \[4, 3\] and labels \[3\]"),
         (np.ones((4, 0)), [0, 0, 1, 1], r"features \[4, 0\]"),
+        (np.ones((4, 3), dtype=object), [0, 0, 1, 1], "features must be real numbers, not object"),
+        (np.ones((4, 3), dtype=str), [0, 0, 1, 1], "features must be real numbers, not <U1"),
+        (np.ones((4, 3), dtype=complex), [0, 0, 1, 1], "features must be real numbers, not complex128"),
     ],
 )
 def test_samples_that_cannot_be_stated_are_one_clear_error(
@@ -141,6 +144,28 @@ def test_samples_that_cannot_be_stated_are_one_clear_error(
     fit = state(Evaluation(np.eye(4, 3), np.array([0, 0, 1, 1])), 2)
     with pytest.raises(ValueError, match=said if len(labels) == 4 and features.size else "evaluation must have"):
         Evidence()(fit, [fit], evaluation=samples)
+
+
+def test_a_statement_has_at_least_one_class() -> None:
+    with pytest.raises(ValueError, match="classes must be a whole number of at least 1, not 0"):
+        state(samples(0, 2, 3, 4), 0)
+
+
+def test_lists_are_no_arrays() -> None:
+    fit = state(samples(0, 2, 3, 4), 2)
+    lists: Any = [[1.0, 2.0, 3.0]], [0]
+    for wrong, said in ((Evaluation(*lists), "features"), (Evaluation(np.ones((1, 3)), lists[1]), "labels")):
+        with pytest.raises(ValueError, match=rf"{said} must be an array, not list: use np\.asarray\({said}\)"):
+            state(wrong, 2)
+        with pytest.raises(ValueError, match=f"{said} must be an array, not list"):
+            Evidence()(fit, [fit], evaluation=wrong)
+
+
+def test_an_evaluation_of_another_width_is_one_clear_error() -> None:
+    fit = state(samples(0, 2, 3, 4), 2)
+    narrow = Evaluation(np.ones((4, 2)), np.array([0, 0, 1, 1]))
+    with pytest.raises(ValueError, match=r"features \[samples, 3\] with labels, not \[4, 2\], \[4\]$"):
+        Evidence()(fit, [fit], evaluation=narrow)
 
 
 def test_padding_may_hold_anything() -> None:

@@ -19,6 +19,7 @@ import torch
 from bristle.simulation.large.shared_memory import open_shared, shared_zeros
 from bristle.simulation.large.workers import Territory, Workers, backend_of
 
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is of Linux")
 ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 PROGRAM = """
 import os, sys, time
@@ -101,7 +102,9 @@ def check_same(parts: list[dict[str, np.ndarray]], alone: dict[str, np.ndarray])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("together", "size"), [(True, 2), (True, 3), (False, 2)])
+@pytest.mark.parametrize(
+    ("together", "size"), [pytest.param(True, 2, marks=ON_LINUX), pytest.param(True, 3, marks=ON_LINUX), (False, 2)]
+)
 def test_several_workers_are_one_world_to_the_bit(
     tmp_path: Path, alone: dict[str, np.ndarray], together: bool, size: int
 ) -> None:
@@ -120,6 +123,7 @@ def test_two_workers_on_one_device_are_one_world_to_the_bit(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@ON_LINUX
 @pytest.mark.parametrize("happens", ["writes late", "reads late"])
 def test_workers_wait_for_each_other(tmp_path: Path, alone: dict[str, np.ndarray], happens: str) -> None:
     parts, _ = run(tmp_path, 2, happens=happens)
@@ -127,6 +131,7 @@ def test_workers_wait_for_each_other(tmp_path: Path, alone: dict[str, np.ndarray
 
 
 @pytest.mark.slow
+@ON_LINUX
 def test_all_go_by_gloo_where_one_worker_cannot_share_its_memory(tmp_path: Path, alone: dict[str, np.ndarray]) -> None:
     parts, warnings = run(tmp_path, 2, happens="unable")
     check_same(parts, alone)
@@ -135,6 +140,7 @@ def test_all_go_by_gloo_where_one_worker_cannot_share_its_memory(tmp_path: Path,
 
 
 @pytest.mark.slow
+@ON_LINUX
 def test_a_worker_that_dies_ends_the_others(tmp_path: Path) -> None:
     running = start(tmp_path, 2, device="cpu", together=True, happens="dies")
     said = [process.communicate(timeout=60)[1] for process in running]
@@ -142,6 +148,7 @@ def test_a_worker_that_dies_ends_the_others(tmp_path: Path) -> None:
     assert running[0].returncode not in {0, None}, said[0]
 
 
+@ON_LINUX
 def test_memory_that_is_opened_is_the_same_memory_and_has_no_name() -> None:
     like = torch.zeros(1, dtype=torch.bfloat16)
     with ExitStack() as until_open:

@@ -1,4 +1,4 @@
-"""Temperature of probabilities, and the distance from which a sample belongs to no class, from own samples."""
+"""Calibration on the receiver's own samples: temperature of probabilities, and the distance beyond which to abstain."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def _without_itself(
 ) -> tuple[Floats, Booleans]:
     """Return how much further [S] each own sample is from the location of its class without its own part in it.
 
-    Squared Mahalanobis distances; and for which samples it could be worked out: a class of one leaves nothing.
+    Distances are squared Mahalanobis distances. Also return for which samples this is possible: those that are not the
+    only one of their class.
     """
     counts = np.asarray(own.counts)
     # Claims are ordered by sender, the receiver's first, and within a sender by class.

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bristle._core import to_numpy
 from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import Evaluation
-from bristle.rules.evidence.statement import Floats, Statement, check_samples
+from bristle.rules.evidence.statement import Floats, Statement, check_samples, sample_arrays
 
 FOR_COUNTS, FOR_TRACE, FOR_SCATTER = 0.1, 0.02, 0.35
 """Parts of a release's rho for the counts, for the trace of the scatter, or for all of it; the rest is for the sums."""
@@ -94,7 +93,7 @@ class Privacy:
         Without `rng` the noise comes from the operating system's entropy: whoever can draw it again can remove it.
         """
         rng = rng or np.random.default_rng()
-        features, y = to_numpy(samples.features), to_numpy(samples.labels)
+        features, y = sample_arrays(samples)
         check_samples(features, y, classes)
         x = clipped(features[y >= 0].astype(np.float64), self.clip)
         y = y[y >= 0]

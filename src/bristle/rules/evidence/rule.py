@@ -30,7 +30,7 @@ from bristle.rules.evidence.location import (
 )
 from bristle.rules.evidence.privacy import Privacy
 from bristle.rules.evidence.scatter import Scatter, Vectors, pool_scatter
-from bristle.rules.evidence.statement import Floats, Statement, check_samples, state, unfit
+from bristle.rules.evidence.statement import Floats, Statement, check_samples, sample_arrays, state, unfit
 from bristle.rules.evidence.vetting import LENIENT, aligned, disputes, leaning, lowering, personal_spread, vet
 from bristle.rules.evidence.voices import draw_statements, merge_voices, voice_numbers
 from bristle.rules.inbox import Inbox
@@ -212,10 +212,14 @@ class Evidence(Rule):
         problem = unfit(mine, classes, features) if not batch else None
         if problem is not None and problem is not Reason.IMPOSSIBLE:
             raise ValueError(f"own statement {problem.words}")
-        x, y = to_numpy(evaluation.features).astype(np.float64), to_numpy(evaluation.labels)
+        x, y = sample_arrays(evaluation)
         if y.shape[:-1] != batch or x.shape != (*y.shape, features):
-            raise ValueError(f"evaluation must have features [*{batch}, samples, {features}], not {x.shape}")
+            wanted = ", ".join(map(str, (*batch, "samples", features)))
+            raise ValueError(
+                f"evaluation must have features [{wanted}] with labels, not {list(x.shape)}, {list(y.shape)}"
+            )
         check_samples(x, y, classes)
+        x = x.astype(np.float64)
         generator = rng if isinstance(rng, np.random.Generator) else None
         parts = []
         for place in np.ndindex(batch):
@@ -249,11 +253,7 @@ class Evidence(Rule):
         reasons, places, statements = _usable(own, theirs)
         about = x - np.asarray(own.rows)[y]
         voice = None if voices is None else voice_numbers(voices, places, len(theirs))
-        pooled = (
-            draw_statements(statements, rng)
-            if voice is None
-            else draw_statements(merge_voices(statements, voice, rng), rng)
-        )
+        pooled = draw_statements(statements if voice is None else merge_voices(statements, voice, rng), rng)
         owner, label = np.nonzero(np.stack([np.asarray(one.counts) for one in statements]) > 0)
         trust = self._trust(np.bincount(label, minlength=1))
         scatter = pool_scatter(pooled, about, cap=self.cap, trust=trust)

@@ -29,15 +29,14 @@ FEW = 8
 USUAL, LEAST, MOST = 0.1, 0.01, 0.5
 """The shrinkage where nothing is known, and its bounds."""
 
-
-RARE, WIDE, CONFIRMED = 0.1, 0.3, 4
-"""Of the variance of features in small units: see `_least`."""
+RARE, WIDE, CONFIRMED = 0.1, 2.0, 4
+"""Bounds for the least variance of features in small units: see `_least`."""
 
 ABSURD = 1e6
-"""No sketch counts for more than so many times the usual variance, before it is compared with others."""
+"""Sketches of more than so many times the usual variance are scaled down to it before they are compared."""
 
 OUTSTANDS = 2.5
-"""Sketches exaggerate along the directions in which they claim most, by no more than so many times the median."""
+"""How many times as far as the median sender one may stand out: see `_levelled` and `_quiet`."""
 
 
 class Scatter:
@@ -242,18 +241,19 @@ def pool_scatter(
 
 
 def _bounded(sketch: Floats) -> Floats:
-    """Return a sketch [R, D], scaled down where it claims ABSURD times what is usual: of more, products lose digits."""
+    """Return a sketch [R, D], scaled down to ABSURD times the usual variance: beyond that, products lose digits."""
     size = float(np.vdot(sketch, sketch))
     most = ABSURD * sketch.shape[1]
     return sketch * math.sqrt(most / size) if size > most else sketch
 
 
 def _least(level: Floats, totals: Floats) -> Floats:
-    """Return the least variance that is believed of each feature [D], given the median one and all [M, D].
+    """Return a lower bound of the variance of each feature [D], given the statements' median and all of them [M, D].
 
-    Of a feature that is zero in nearly all samples, most statements show too little: a hundredth of the mean variance
-    is believed at least. Where most agree, so that the median is not RARE times what four statements show, a feature is
-    in small units: then WIDE times what these four show is enough. Three liars change neither.
+    A feature that is zero in nearly all samples varies too little in most statements: its bound is a hundredth of the
+    mean variance. That is too much for a feature in small units, on which statements agree: where the median is at
+    least RARE times the fourth largest (CONFIRMED), the bound is at most WIDE times that one. Three liars change
+    neither.
     """
     sure = np.sort(totals, axis=0)[-min(CONFIRMED, len(totals))]
     usual = 0.01 * level.mean()
@@ -321,9 +321,9 @@ def _capped(
     own: Floats | None,
     trust: float,
 ) -> list[Floats]:
-    """Return the factors [R, D] of each sketch, weighted and cut.
+    """Return the factors [R, D] of each sketch, weighted and capped.
 
-    To `cap` times what others see in the span of a sketch, and to `trust` times what `own` samples show there.
+    The caps are `cap` times what others show in the span of a sketch, and `trust` times what `own` samples show there.
     """
     count, widest = products.shape[:2]
     scales = np.sqrt(weights)
@@ -367,12 +367,13 @@ def _capped(
 
 
 def _quiet(rests: Floats, sketches: list[Floats], weights: Floats) -> Floats:
-    """Return the diagonals [M, D], cut of those who claim by it alone far more than others do by all.
+    """Return the diagonals [M, D], scaled down where one alone claims far more than others claim in all.
 
     Where features are correlated, a diagonal as large as the variance of the features swamps the discriminants, along
-    which samples hardly vary. So where one is OUTSTANDS times as large as the median one, which it may be because it is
-    of more samples, its trace relative to the pooled covariance S is compared with those of others: tr(S^-1 S_k) is
-    about the same for all who are honest.
+    which samples hardly vary. An honest diagonal may be large too, of a sender with more samples. So where one is more
+    than OUTSTANDS times the median, traces relative to the pooled covariance S are compared: tr(S^-1 S_k) is about the
+    same for all honest senders k. A diagonal whose trace is more than OUTSTANDS times the median is scaled to that
+    median.
     """
     sums = rests.sum(axis=1)
     ordered = np.sort(sums)
@@ -391,13 +392,13 @@ def _quiet(rests: Floats, sketches: list[Floats], weights: Floats) -> Floats:
 
 
 def _levelled(blocks: list[Floats], weights: Floats, diagonal: Floats) -> Floats:
-    """Return all factors [R, D], with those of who stands out along the directions in which it claims most cut.
+    """Return all factors [R, D], after cutting senders that stand out along the directions in which they claim most.
 
-    Where features are correlated, variance along a direction that a sketch has may swamp the discriminants, on which
-    others hardly vary, though it is no more than others show along that direction itself. So each sketch F is also
-    judged along the directions S^-1 F'e in which it has most of the pooled covariance S: by how many times what others
-    show there, in the median. Honest sketches exaggerate there too, all about as much: who does so more than OUTSTANDS
-    times as much as the median sender is cut to what others show.
+    Where features are correlated, a sketch may swamp the discriminants, along which others hardly vary, although it
+    shows no more than others do along its own directions. So each sketch F is also judged along the directions S^-1 F'e
+    in which it has most of the pooled covariance S, by the ratio of its variance there to the median of the others'.
+    Honest sketches have ratios above 1 too, all about the same. A sender whose largest ratio is more than OUTSTANDS
+    times that of the median sender is cut to what others show there.
     """
     factors = np.concatenate(blocks)
     ranks = np.array([len(block) for block in blocks])

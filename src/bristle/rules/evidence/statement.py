@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bristle._core import Array, to_numpy
 from bristle._core.arrays import is_array
-from bristle._core.validation import check_positive
+from bristle._core.validation import check_count, check_positive
 from bristle.learning.metrics import Evaluation
 from bristle.rules.decision import Reason
 
@@ -83,8 +83,17 @@ class Statement:
         )
 
 
+def sample_arrays(samples: Evaluation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return features and labels as NumPy arrays; raise ValueError if they are no arrays."""
+    for name, part in (("features", samples.features), ("labels", samples.labels)):
+        if not is_array(part):
+            raise ValueError(f"{name} must be an array, not {type(part).__name__}: use np.asarray({name})")
+    return to_numpy(samples.features), to_numpy(samples.labels)
+
+
 def check_samples(features: Array, labels: Array, classes: int) -> None:
     """Raise unless these are finite features [..., S, D] and class numbers [..., S] below `classes` (-1 = padding)."""
+    check_count("classes", classes, least=1)
     if features.ndim < 2 or features.shape[:-1] != labels.shape or not features.shape[-1]:
         raise ValueError(
             f"samples have features {list(features.shape)} and labels {list(labels.shape)}: give [samples, features] "
@@ -94,6 +103,8 @@ def check_samples(features: Array, labels: Array, classes: int) -> None:
         raise ValueError(f"labels must be integers, not {labels.dtype}: give the number of each sample's class")
     if labels.max(initial=-1) >= classes:
         raise ValueError(f"there is no class {labels.max()}: labels go from 0 to {classes - 1}, or are -1 for padding")
+    if features.dtype.kind in "OSUcmM":
+        raise ValueError(f"features must be real numbers, not {features.dtype}: convert them to float64")
     if not np.isfinite(features[labels >= 0]).all():
         raise ValueError("features must be finite: leave out samples with NaN or infinite values, or fill these in")
 
@@ -105,7 +116,7 @@ def state(samples: Evaluation, classes: int, *, rank: float = 2.4) -> Statement:
     variance that they leave, feature by feature: more samples support more directions.
     """
     check_positive("rank", rank)
-    labels, features = to_numpy(samples.labels), to_numpy(samples.features)
+    features, labels = sample_arrays(samples)
     check_samples(features, labels, classes)
     features, labels = features[labels >= 0].astype(np.float64), labels[labels >= 0]
     counts = np.bincount(labels, minlength=classes).astype(np.float64)

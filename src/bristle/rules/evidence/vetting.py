@@ -264,9 +264,10 @@ def _reached(away: Floats, votes: Floats) -> Floats:
 
 
 def lowering(scores: Floats, held: Integers, disputed: Integers, products: Floats, variance: Floats) -> Floats:
-    """Return by how much the biases of disputed classes go down [K]: until they take no more than THEFT own samples.
+    """Return by how much the biases of disputed classes go down [K].
 
-    And at least so far that the mean of a class which is held lies MARGIN standard deviations on its own side.
+    Far enough that these take no more than a share of THEFT of the own samples, and that the mean of every class which
+    the receiver holds lies MARGIN standard deviations on its own side.
     """
     lead = np.sort(scores[:, disputed].max(axis=1) - scores[:, held].max(axis=1))[::-1]
     allowed = int(THEFT * len(lead))

@@ -1,4 +1,4 @@
-"""Who counts together as one voice, and whose scatter is pooled."""
+"""Senders that count together as one voice, and the choice of statements whose scatter is pooled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bristle.rules.evidence.location import Claims, Integers
 from bristle.rules.evidence.statement import Statement
 
 SKETCHES = 48
-"""The scatter of so many statements is pooled at most, drawn at random where there are more."""
+"""The most statements whose scatter is pooled; drawn at random where there are more."""
 
 
 def voice_numbers(voices: Sequence[Hashable], places: Integers, senders: int) -> Integers:
@@ -22,7 +22,7 @@ def voice_numbers(voices: Sequence[Hashable], places: Integers, senders: int) ->
 
 
 def shares_voice(claims: Claims, number: int) -> bool:
-    """Return whether a claim counts together with another one of its class, since both came in by one member."""
+    """Return whether another claim of the same class has the same voice, so that the two count as one."""
     if claims.voice is None:
         return False
     return int(((claims.label == claims.label[number]) & (claims.voice == claims.voice[number])).sum()) > 1

@@ -88,9 +88,9 @@ def f1_kernel(
 ):
     """out[b, m, c] = F1 of head index[b, m] in class c, on the samples rows[b]: one program a receiver and HEADS heads.
 
-    Outputs and predictions stay in registers. Rows (m, c) lie close together in the products, which wastes least of
-    them, and are then spread to SPACES heads of CLASSES rows, so that the best class of each is found along an axis;
-    the lowest among equals.
+    Outputs and predictions stay in registers. Rows (m, c) are packed for the products, so that little of these is
+    padding, and then spread to SPACES heads of CLASSES rows, so that the best class of each head is found along an
+    axis; the lowest among equals.
     """
     receiver = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * HEADS
@@ -256,9 +256,9 @@ def train_kernel(
     """One step of softmax regression with Adam, in place: one program a peer.
 
     It starts from `head`, or with `MIX` from the weighted sum of `combine_kernel`; `LEVEL` subtracts from each row its
-    own mean. The samples stay in registers. Rows go by one by one: all of them for the outputs, where `KEEP` stores
-    them in `new_head`, and then, from the cache, those that are trained for the update. `ROOT` says that `second` holds
-    roots.
+    own mean. The samples stay in registers. Rows are read one at a time: first all of them, for the outputs, where
+    `KEEP` stores them in `new_head`; then those that are trained again, from the cache, for the update. `ROOT` says
+    that `second` holds roots.
     """
     peer = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, DEPTH)

@@ -19,7 +19,7 @@ from bristle._core import Array
 
 
 def shared_zeros(shape: tuple[int, int], *, like: Array, until_open: ExitStack) -> tuple[Array, Callable[[], str]]:
-    """Return zeros that other processes can read, and what makes a handle for one of them.
+    """Return zeros that other processes can read, and a function that makes a handle for one reader.
 
     Parameters
     ----------

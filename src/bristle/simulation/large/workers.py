@@ -101,16 +101,16 @@ class Workers:
         self.add(torch.zeros(1))
 
     def pools(self, shape: tuple[int, int], *, like: Array) -> tuple[Array, list[Array] | None]:
-        """Return zeros that the other workers can read, and theirs as vectors by rank (none of its own).
+        """Return zeros that the other workers can read, and theirs as vectors by rank (an empty one for its own).
 
-        Where one worker cannot, no worker can: then it returns None for theirs, and logs why.
+        If this fails for one worker, all return None in place of the others' memory, and rank 0 logs the reason.
         """
         pool: Array | None = None
         handles: list[str] = []
         theirs: list[Array] = []
         reason = ""
         with ExitStack() as until_open:
-            # Whatever goes wrong, the others wait to hear of it, and there is gloo.
+            # Any error is reported to the others, which wait for it; heads then go by gloo.
             try:
                 pool, handle = shared_zeros(shape, like=like, until_open=until_open)
                 handles = ["" if rank == self.rank else handle() for rank in range(self.size)]
@@ -202,10 +202,10 @@ class Territory:
         return place[mine]
 
     def pool(self, width: int, *, like: Array) -> tuple[Array, Callable[[], None] | None]:
-        """Return the pool [P, width] of this worker, and what brings the others' part of it up to date.
+        """Return the pool [P, width] of this worker, and a function that updates the rows of other workers' peers.
 
-        The pool is zeros with the type and device of `like`; a single worker has nothing to bring up to date (None).
-        All workers must call this together, and then what it returns.
+        The pool is zeros with the type and device of `like`. A single worker gets None for the function. All workers
+        must call this method together, and so the function.
         """
         shape, workers = (self.nodes + self.halo, width), self.workers
         if workers.size == 1:
@@ -217,7 +217,7 @@ class Territory:
         return pool, self._by_messages(pool) if theirs is None else self._by_reading(pool, theirs)
 
     def _by_reading(self, pool: Array, theirs: list[Array]) -> Callable[[], None]:
-        """Return what copies others' rows out of their pools."""
+        """Return a function that copies others' rows out of their pools."""
         import torch  # noqa: PLC0415
 
         copies, first = [], self.nodes
@@ -236,7 +236,7 @@ class Territory:
         return exchange
 
     def _by_messages(self, pool: Array) -> Callable[[], None]:
-        """Return what sends to others the rows that they need, and gets theirs."""
+        """Return a function that sends others the rows that they need, and receives theirs."""
         import torch  # noqa: PLC0415
         from torch import distributed  # noqa: PLC0415
 
