@@ -297,3 +297,13 @@ def test_it_shares_evidence_and_refuses_heads() -> None:
     with pytest.raises(ValueError, match="steps mix heads"):
         rules.chain(rules.Bucketing(s=2), rule)
     assert rules.chain(rule).decide is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_honest_peers_use_each_other_where_classes_are_hard_to_tell_apart(seed: int) -> None:
+    town = Town.of(seed, features=40, apart=0.15)
+    people = town.people(seed, 10, samples=8)
+    said = stated(people, town.classes)
+    decisions = [Evidence()(said[who], said[:who] + said[who + 1 :], evaluation=one) for who, one in enumerate(people)]
+    assert all(np.asarray(one.weights).any() for one in decisions)
+    assert 0.25 < np.mean([town.accuracy(one) for one in decisions]) < 0.5

@@ -57,7 +57,10 @@ CROWD_TRUST = 6.0
 """Every receiver believes no more than that where liars may outnumber the FEW honest owners of a class."""
 
 LOSS = 0.35
-"""Who gets so much more of its own samples wrong than alone is outvoted even about them."""
+"""Who gets so much more of its own samples wrong than expected, and than alone, is outvoted even about them."""
+
+FOLDS = 4
+"""Parts of the own samples of which each is left out in turn to see what a peer gets wrong alone."""
 
 FAR = 1.75
 """It then refuses who is so many times as far from its own means as the nearest sender."""
@@ -301,16 +304,32 @@ class Evidence(Rule):
         answer = self._answer_of(
             located, means, vectors, scatter, x, y, own, known, disputed, variance, others, lean, off
         )
-        if len(statements) > 1 and _wrong(answer, x, y) > LOSS:
-            alone = self.weigh(own, [], samples).answer
-            if _wrong(answer, x, y) > _wrong(alone, x, y) + LOSS:
-                far = _far(vetted.whole, owner, len(statements))
-                if far.any():
-                    return self._without(far, own, theirs, samples, rng, voices, (claims, errors, places))
-                answer, disputed, located = alone, known, replace(located, shares=np.zeros_like(located.shares))
+        wrong = _wrong(answer, x, y)
+        if len(statements) > 1 and wrong > _doubt(answer, x) + LOSS and wrong > self._wrong_alone(x, y, classes) + LOSS:
+            far = _far(vetted.whole, owner, len(statements))
+            if far.any():
+                return self._without(far, own, theirs, samples, rng, voices, (claims, errors, places))
+            answer = self.weigh(own, [], samples).answer
+            disputed, located = known, replace(located, shares=np.zeros_like(located.shares))
         return weighed(
             answer, claims, located, weights, reasons, places, Findings(errors, apart, kept, refused, disputed)
         )
+
+    def _wrong_alone(self, x: Floats, y: Integers, classes: int) -> float:
+        """Return the share of own samples that a peer alone gets wrong: each is left out of what it is tested on."""
+        order = np.argsort(y, kind="stable")
+        place = np.empty(len(y), dtype=np.int64)  # The number of each sample within its class.
+        place[order] = np.arange(len(y)) - np.searchsorted(y[order], y[order])
+        wrong = tested = 0.0
+        for fold in range(FOLDS):
+            out = place % FOLDS == fold
+            out &= np.isin(y, y[~out])
+            if out.any():
+                rest = Evaluation(x[~out], y[~out])
+                answer = self.weigh(state(rest, classes, rank=self.rank), [], rest).answer
+                tested += out.sum()
+                wrong += _wrong(answer, x[out], y[out]) * out.sum()
+        return wrong / max(tested, 1)
 
     def _without(
         self,
@@ -445,6 +464,13 @@ def _far(whole: Floats, owner: Integers, senders: int) -> Booleans:
 def _wrong(answer: Answer, x: Floats, y: Integers) -> float:
     """Return the share of the own samples that a classifier gets wrong; 0 without samples."""
     return float(((x @ answer.head.T + answer.bias).argmax(axis=1) != y).mean()) if len(y) else 0.0
+
+
+def _doubt(answer: Answer, x: Floats) -> float:
+    """Return the share of samples that a classifier expects to get wrong, by its own probabilities."""
+    scores = (x @ answer.head.T + answer.bias)[:, answer.known]
+    best = np.exp(scores - scores.max(axis=1, keepdims=True)).sum(axis=1)
+    return float(1 - (1 / best).mean()) if len(x) else 0.0
 
 
 def _present(samples: Evaluation) -> tuple[Floats, Integers]:

@@ -29,7 +29,7 @@ FEW = 8
 USUAL, LEAST, MOST = 0.1, 0.01, 0.5
 """The shrinkage where nothing is known, and its bounds."""
 
-RARE, WIDE, CONFIRMED = 0.1, 2.0, 4
+RARE, WIDE, CONFIRMED = 0.1, 4.0, 4
 """Bounds for the least variance of features in small units: see `_least`."""
 
 ABSURD = 1e6
